@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The smallest trainer: one rank, and the default of every policy. Run it as minimal_fp32 [FILE OR FOLDER];
-// the argument is the training text.
+// Trains a small GPT-2 on one rank, with the default of every policy. This is the smallest example of a
+// trainer. Run this program as minimal_fp32 [FILE OR FOLDER]; the argument is the training text.
 #include <exception>
 #include <iostream>
 

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Defines a custom model, checks its gradients, and trains it under two recipes. The model predicts the next
-// byte from the last one with one hidden layer. A model consists of units, which are parts such as the hidden
-// layer with the output. It lists the layers of each unit and defines the computation of each unit. A model
-// does not depend on policies. Run it as minimal_own_model [FILE OR FOLDER]; the argument is the training
-// text.
+// Defines a custom model, checks its gradients, and trains it twice: on one rank with the default policies,
+// and on two ranks with ZeRO stage 3 in bfloat16. The model has one hidden layer and predicts the next byte
+// from the last byte. It consists of two units: unit 0 is the embedding table, and unit 1 is the hidden layer
+// with the output layer. The class of a model lists the layers of each unit and defines the computation of
+// each unit. A model does not depend on policies. Run this program as minimal_own_model [FILE OR FOLDER]; the
+// argument is the training text.
 #include <cstdint>
 #include <exception>
 #include <iostream>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Trains with ZeRO stage 2 in bfloat16 on four ranks, which are threads of this process. Run it as
-// minimal_zero2_bf16 [FILE OR FOLDER]; the argument is the training text.
+// Trains a small GPT-2 with ZeRO stage 2 in bfloat16 on four ranks, which are threads of this process. Run
+// this program as minimal_zero2_bf16 [FILE OR FOLDER]; the argument is the training text.
 #include <exception>
 #include <iostream>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Trains with ZeRO stage 3 in half precision. The optimizer works on the host, backward recomputes the
-// blocks, and two ranks compute two micro-batches per step. Run it as minimal_zero3_offload_fp16 [FILE OR
-// FOLDER]; the argument is the training text.
+// Trains a small GPT-2 with ZeRO stage 3 in half precision. The optimizer works on the host, and backward
+// recomputes the activations of the blocks. Each of the two ranks computes two micro-batches per step. Run
+// this program as minimal_zero3_offload_fp16 [FILE OR FOLDER]; the argument is the training text.
 #include <exception>
 #include <iostream>
 
@@ -23,7 +23,7 @@ int main(int argc, char** argv) try {
     for (int index = 0; index < 50; ++index) {
       ts::StepReport step = trainer.step(loader.load(index));
       if (!comm.is_root()) continue;
-      // if the step was skipped, the line names the tensor that overflowed
+      // if the step was skipped, the printed line names the tensor that overflowed
       if (index % 10 == 0) std::cout << step << '\n';
       (index == 0 ? first : last) = step.loss;
     }

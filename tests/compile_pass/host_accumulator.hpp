@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Defines an offload policy as a user would: the parameters stay on the device, and the optimizer state and
-// the accumulated gradients are in host memory. A recipe has this policy instead of one of the built-in
-// offload policies. The policy consists of this header only.
+// Defines an offload policy as a user would, in this header only. The parameters stay on the device. The
+// optimizer state and the accumulated gradients are in host memory. A recipe (combination of policies) can
+// contain this policy instead of one of the library's offload policies.
 #pragma once
 
 #include "tessera/policy/offload.hpp"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Defines an offload policy as a user would: the master weights are in host memory and are copied to the
-// device for each update. The moments stay on the device. A recipe has this policy instead of one of the
-// built-in offload policies.
+// Defines an offload policy as a user would. The master weights are in host memory and are copied to the
+// device for each update. The moments stay on the device. A recipe (combination of policies) can contain this
+// policy instead of one of the library's offload policies.
 #pragma once
 
 #include "tessera/policy/offload.hpp"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Defines a sharding policy as a user would: only the moments of the optimizer are sharded. Every rank has
-// full master weights and parameters. It updates the part for which it has the moments and receives the other
-// parts from the other ranks.
+// the full master weights and parameters. Each rank updates the parameters for which it has the moments, and
+// receives the other parameters from the other ranks.
 #pragma once
 
 #include "tessera/policy/sharding.hpp"

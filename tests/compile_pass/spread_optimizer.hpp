@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Defines a sharding policy as a user would: one rank, the owner, has the full gradient and the optimizer
-// state of a flat group (parameters of one layer in one buffer). Optimizers that need whole matrices require
-// this. The ranks own the flat groups in turn.
+// Defines a sharding policy as a user would. A flat group is one buffer with the parameters of one layer. For
+// each flat group, one rank (the owner) has the full gradient and the optimizer state. Optimizers that need
+// whole matrices require this. The ranks own the flat groups in turn.
 #pragma once
 
 #include "tessera/policy/sharding.hpp"

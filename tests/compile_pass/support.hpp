@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides the code that the tests of errors and of types compile against: the policies, and a minimal
-// trainer that checks them.
+// Provides a minimal trainer that checks its policies. The tests of compile errors and the tests of types
+// include this header instead of the real trainer.
 #pragma once
 
 #include <concepts>

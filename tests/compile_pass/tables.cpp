@@ -13,7 +13,8 @@ inline constexpr ts::RecipeTable recipe = ts::recipe_table<typename ts::Resolved
 template <class... Policies>
 inline constexpr ts::PlacementTable placement = recipe<Policies...>.placement;
 
-// The members of a PlacementTable are the placements of parameters, gradients, master weights and moments.
+// A PlacementTable has four members, in this order: the placements of parameters, gradients, master weights
+// and moments.
 static_assert(placement<ts::ZeroStage<0>> ==
               ts::PlacementTable{{replicated}, {replicated}, {replicated}, {replicated}});
 static_assert(placement<ts::ZeroStage<1>> ==
@@ -62,8 +63,9 @@ static_assert(alone_all_stages_agree<ts::Offload<ts::Cpu>>());
 static_assert(alone_all_stages_agree<ts::Offload<ts::Cpu, ts::AllState>>());
 static_assert(alone_all_stages_agree<ts::Offload<Opt<ts::Nvme>, Par<ts::Cpu>>>());
 static_assert(ts::at_world(placement<ts::ZeroStage<3>>, 2) == placement<ts::ZeroStage<3>>);
-// Returns the number of ranks that own flat groups in a run of `world` ranks. `owners` is the number that the
-// policy requests; 0 means all ranks. The result is at most `world`.
+// A flat group is one buffer with the parameters of one layer. Returns the number of ranks that own flat
+// groups if `world` ranks train. `owners` is the number that the policy requests; 0 means all ranks. The
+// result is at most `world`.
 constexpr int owners_at(int world, int owners) {
   ts::PlacementTable rows = placement<ts::RootOptimizer>;
   rows.owners = owners;

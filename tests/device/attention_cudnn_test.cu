@@ -24,9 +24,10 @@ namespace {
 
 constexpr Math by_cudnn{.attention = AttentionKind::cudnn};
 
-/// Compares cuDNN's attention, forward and backward, with its definition. The inputs are random values in
-/// (-range, range). The error of a value is |got - want| / (floor + |want|). The results of two runs are not
-/// compared, since cuDNN's results may differ in bits from run to run.
+/// Compares the results of cuDNN's attention, forward and backward, with the results of the definition of
+/// attention. The inputs are random values in (-range, range). The error of a value is |got - want| / (floor
+/// + |want|). The results of two calls are not compared, because the bits of cuDNN's results can differ from
+/// call to call.
 template <class T>
 void check_cudnn(Context<Cuda>& cudnn, AttentionSize const& size, double range = 1.5, double floor = 1.0) {
   CAPTURE(text(size));
@@ -63,9 +64,10 @@ TEST_CASE_TEMPLATE("on a GPU, heads of cuDNN's queries may share heads of keys",
 TEST_CASE("on a GPU, cuDNN takes samples and heads in pieces that a small workspace holds") {
   TESSERA_NEEDS_CUDNN();
   Gpu gpu;
-  // cuDNN's sums need 129 * 65 floats for each head. The first workspace has space for 15 heads, so the five
-  // samples of seven heads run in batches of 2, 2 and 1 samples. The second has space for 4 heads, so the
-  // heads of a sample run in batches of 4 and 3.
+  // The input has 5 samples with 7 heads each. cuDNN's sums need 129 * 65 floats in the workspace for each
+  // head. The first workspace has space for 15 heads, so the 5 samples are computed in batches of 2, 2 and 1
+  // samples. The second workspace has space for 4 heads, so the 7 heads of each sample are computed in
+  // batches of 4 and 3 heads.
   for (std::size_t const heads : {15, 4}) {
     CAPTURE(heads);
     Context<Cuda> small(1, gpu.workspace.span().first(heads * 129 * 65 * sizeof(float)), nullptr, by_cudnn);

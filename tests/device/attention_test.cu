@@ -45,7 +45,8 @@ void check_warps(std::int64_t sequence) {
                       test::attention_definition(in));
 }
 
-/// Checks that attention gives the same bits in a workspace that has space for only `heads` heads at a time.
+/// Checks that attention gives the same bits in a large workspace and in a workspace that has space for only
+/// `heads` heads at a time.
 template <class T>
 void check_small_workspace(AttentionSize const& size, DType product, std::size_t heads) {
   CAPTURE(text(size));

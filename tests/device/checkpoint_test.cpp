@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests checkpoints on GPUs. A run must give the same bits if it resumes with another policy for CUDA-graph
-// capture, another offload or another number of GPUs. The CPU must be able to resume from a checkpoint of a
-// GPU, and a GPU from a checkpoint of the CPU.
+// Tests checkpoints on GPUs. Training that resumes from a checkpoint must give the bits of training without
+// interruption, even if it resumes with another policy for CUDA-graph capture, another offload or another
+// number of GPUs. The CPU must be able to resume from a checkpoint of a GPU, and a GPU from a checkpoint of
+// the CPU.
 #include <string>
 #include <string_view>
 #include <vector>
@@ -73,8 +74,8 @@ TEST_CASE("a checkpoint passes from the GPU to the CPU and back") {
 
 TEST_CASE("what a GPU's run writes while steps run is the state before them to the byte") {
   TESSERA_NEEDS_GPU();
-  // The model is so large that the copies of its state still run when the next step could already change the
-  // state.
+  // The model is large, so the copies of its state into the checkpoint need some time. During this time the
+  // next step could already change the state.
   Gpt2Options const model{.layers = 2, .heads = 8, .channels = 512, .positions = 64, .vocabulary = 61};
   for (std::string_view const precision : {"fp32", "fp16", "bf16"})
     for (std::string_view const offload : {"none", "cpu_optimizer", "cpu_full", "nvme"})

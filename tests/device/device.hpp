@@ -53,7 +53,7 @@ struct Gpu {
   Context<Cuda> context;
 };
 
-/// A copy of an array in device memory. The copy starts `offset` elements after an aligned address.
+/// A copy of a host array in device memory. The copy starts `offset` elements after an aligned address.
 template <class T>
 class OnGpu {
  public:
@@ -71,7 +71,8 @@ class OnGpu {
   Tensor<T const, Cuda> cview() const {
     return {reinterpret_cast<T const*>(memory_.data()) + offset_, shape_};
   }
-  /// Returns the present values. The caller must first wait until pending work has ended.
+  /// Copies the present values to the host and returns them. The caller must first wait until pending work on
+  /// the GPU has ended.
   reference::Array<T> back() const {
     reference::Array<T> result(shape_);
     cuda::require(cudaMemcpy(result.values.data(), cview().data(), result.values.size() * sizeof(T),

@@ -50,8 +50,7 @@ RecipeTable on_gpu(std::string_view capture, std::string_view offload) {
   return parse_recipe(names);
 }
 
-/// The times of two events on different streams can have an error of this many nanoseconds relative to each
-/// other.
+/// The allowed error in nanoseconds if the times of two events on different streams are compared.
 constexpr std::int64_t resolution = 1000;
 
 void check_step(std::vector<Times::Ran> const& all, Schedule const& schedule, std::int64_t before) {
@@ -62,7 +61,7 @@ void check_step(std::vector<Times::Ran> const& all, Schedule const& schedule, st
   CHECK(step.begin >= before);                 // each step has its own begin time, even if a graph replays it
   std::array<std::int64_t, lane_count> end{};  // end of the last entry in each lane (stream)
   end.fill(step.begin - resolution);
-  std::vector<std::int64_t> done(schedule.entries.size());  // when an entry last ended
+  std::vector<std::int64_t> done(schedule.entries.size());  // for each entry: the end of its last run
   std::int64_t longest = 0;
   for (std::size_t instance = 0; instance < instances.size(); ++instance) {
     Times::Ran const& ran = all[instance];
@@ -96,14 +95,14 @@ TEST_CASE("a timer hears when every entry ran on a GPU and the weights stay the 
           auto const trainer = make_trainer(any_model(tiny), table, comm::Comm(), options_of(run));
           Times times;
           std::vector<Ticket> tickets;
-          for (int step = 0; step < 6; ++step) {  // of these, steps 2, 3 and 5 are timed
+          for (int step = 0; step < 6; ++step) {  // the timer times steps 2, 3 and 5
             bool const this_one = timed && step != 4 && step > 1;
             trainer->time_entries(this_one ? &times : nullptr);
             times.all.clear();
             std::int64_t const before = times.now();
             tickets.push_back(
                 trainer->step(make_batch(step, 0, run.split, run.batch, run.sequence, run.vocabulary)));
-            if (!this_one) continue;  // its report is read after the loop
+            if (!this_one) continue;  // its ticket is read after the loop
             (void)tickets.back().get();
             check_step(times.all, trainer->plan().train.schedule, before);
             std::size_t const heard = times.all.size();

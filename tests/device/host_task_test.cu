@@ -24,8 +24,9 @@ namespace {
 
 using namespace test;
 
-/// A step that downloads values from the GPU, changes them in a host function and uploads them. Each chunk c
-/// has three entries: download (3c), host function (3c + 1), upload (3c + 2).
+/// A sequence of GPU work that downloads values from the GPU, changes them in a host function and uploads
+/// them again. The values are in three chunks. Chunk c has three operations: download (number 3c), host
+/// function (3c + 1) and upload (3c + 2).
 struct RoundTrip {
   static constexpr int chunks = 3;
   static constexpr std::int64_t elements = 200'000;  // per chunk
@@ -71,7 +72,8 @@ struct RoundTrip {
       context.end(3 * chunk + 2, false);
     }
   }
-  /// Returns the number of values that are wrong after `steps` steps. The values are 0 before the first step.
+  /// Runs the sequence `steps` times. Returns the number of values that are then wrong. All values are 0
+  /// before the first time.
   std::int64_t wrong_after(int steps) const {
     std::uint32_t want = 0;
     for (int step = 0; step < steps; ++step) want = want * factor + summand;
@@ -89,7 +91,8 @@ struct RoundTrip {
   std::array<Chunk, chunks> tasks;
 };
 
-template <class Int>  // a template, like the kernels in the library's headers
+// The kernel is a template, as the kernels in the library's headers are.
+template <class Int>
 __global__ void trap_kernel(Int) {
   __trap();
 }

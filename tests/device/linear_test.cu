@@ -29,8 +29,8 @@ struct Size {
   std::int64_t m, k, n;
 };
 
-/// Calls run(output) twice, with outputs that are filled with NaN. Checks that both results have the same
-/// bits, and returns the result.
+/// Calls run(output) twice. Before each call, its output is filled with NaN. Checks that the two results have
+/// the same bits, and returns the first result.
 template <class T, class F>
 Array<T> twice(Gpu& gpu, Shape const& shape, F const& run) {
   OnGpu<T> first(poison<T>(shape)), second(poison<T>(shape));
@@ -42,8 +42,8 @@ Array<T> twice(Gpu& gpu, Shape const& shape, F const& run) {
   return result;
 }
 
-/// Tests the fallback kernel for matrix products with all fused operations. Each of the two matrices is
-/// transposed or not.
+/// Tests the fallback kernel for matrix products with all fused operations. Each of the two factors is once
+/// transposed and once not.
 template <class T>
 void plain_product_matches(Gpu& gpu, Size size) {
   auto const [m, k, n] = size;
@@ -121,8 +121,9 @@ TEST_CASE_TEMPLATE("on a GPU, column sums of many rows, also in pieces", T, floa
 
 namespace {
 
-/// Returns bias gradients of many sizes. Each is a sum of partial sums. If `in_batch`, these sums are
-/// computed in one batch, otherwise one by one. One of the gradients has another type than the others.
+/// Computes bias gradients of many sizes and returns their values in one array. Each bias gradient is a sum
+/// of partial sums. If `in_batch`, the sums of all gradients are computed in one batch, otherwise one after
+/// the other. One of the gradients has the type float, the others bfloat16.
 std::vector<float> bias_gradients(bool in_batch) {
   Gpu gpu;
   std::deque<OnGpu<bfloat16>> results, dy;

@@ -44,7 +44,8 @@ std::size_t lines_of(std::filesystem::path const& path) {
       std::count(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>(), '\n'));
 }
 
-/// Returns x w + bias of random values. The product uses the installed plans.
+/// Returns x w + bias with random x, w and bias. x is a (rows, depth) matrix and w a (depth, columns) matrix.
+/// The product uses the installed plans (the chosen algorithms of cuBLASLt).
 template <class T>
 Array<T> product(std::int64_t rows, std::int64_t depth, std::int64_t columns, DType format = DType::f32) {
   Gpu gpu(1 << 16, {.product = format});
@@ -84,8 +85,8 @@ TEST_CASE_TEMPLATE("on a GPU, measured plans give the bits of the first, from th
   plans.install();
   CHECK(reference::same_bits(product<T>(512, 768, 2304).values, want.values));
   CHECK(plans.take_used() == 1);
-  // For a product that is not in the file, the first choice of cuBLASLt's heuristic is used. Nothing is
-  // written.
+  // The file has no plan for this product. The product then uses the first choice of cuBLASLt's heuristic,
+  // and nothing is added to the file.
   product<T>(40, 24, 72);
   CHECK(plans.take_used() == 0);
   CHECK(plans.size() == known);
@@ -140,7 +141,7 @@ TEST_CASE("on a GPU, products by pieces have measured plans too") {
   TESSERA_NEEDS_GPU();
   for (DType const format : {DType::bf16x6, DType::tf32}) {
     Folder const folder;
-    // The products have only 40 rows. cuBLASLt therefore computes them on Hopper too, not the library's
+    // Each product has only 40 rows. For so few rows, the library uses cuBLASLt even on Hopper, not its own
     // kernels. The second product is computed in two blocks of columns, so the rows of each block's result
     // are not contiguous.
     Array<float> const want = product<float>(40, 768, 2304, format),

@@ -11,7 +11,7 @@
 
 #include "device/nccl_support.cuh"
 
-/// This case is one rank. The test cases below start it as a child process.
+/// This test case is the code of one rank. The other test cases of this file start it in a child process.
 TEST_CASE("a rank that is a process" * doctest::skip()) {
   char const* const mode = std::getenv("TESSERA_NCCL_TEST");
   REQUIRE(mode);
@@ -29,7 +29,7 @@ TEST_CASE("a rank that is a process" * doctest::skip()) {
     finish(transport, sum.stream.get());
     transport.barrier({"test"});
     for (int wait = 0; wait < 100 && ts::comm::sequence_of(transport.word(1 - comm.rank())) < 2; ++wait)
-      std::this_thread::sleep_for(30ms);  // the other process sends its collective's number twice a second
+      std::this_thread::sleep_for(30ms);  // each process sends its sequence number twice a second
     CHECK(ts::comm::sequence_of(transport.word(1 - comm.rank())) >= 2);
     if (dies && comm.rank() == 1) raise(SIGKILL);
 
@@ -54,7 +54,8 @@ TEST_CASE("a rank that is a process" * doctest::skip()) {
         CHECK(host == mine[index]);
       }
     }
-    // These buffers are larger than the staging buffer, through which data in host memory is sent.
+    // The data of this collective is in host memory, so NCCL sends it through a staging buffer. The data is
+    // larger than this staging buffer.
     Case const large{Move::all_to_all, ts::DType::f32, (3 << 20) + 1, -1, false};
     Buffers host(large, comm.rank(), comm.world(), 9);
     perform(transport, large, host.send.data(), host.recv.data(), transport.everyone());

@@ -74,7 +74,7 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-/// One collective call: the operation, the number format, and the size.
+/// A description of one collective call: the operation, the number format, and the size.
 struct Case {
   Move move;
   ts::DType dtype;
@@ -112,8 +112,8 @@ std::vector<Case> all_cases(int world) {
   return cases;
 }
 
-/// The buffers of one rank before a collective. The data are small integers, whose sums are exact in every
-/// format and order. The memory for results is filled with bytes 0xff.
+/// The send and receive buffers of one rank for one collective. `send` has small integers, whose sums are
+/// exact in every number format and order. The memory for results is filled with bytes 0xff.
 struct Buffers {
   Bytes send, recv;
 
@@ -181,11 +181,12 @@ void perform(Transport& transport, Case const& what, std::byte* send, std::byte*
   }
 }
 
-/// A function that returns the process group of rank `rank`, the ranks with which it communicates.
+/// A function that returns the process group of the rank `rank`: the ranks with which it communicates.
 using GroupOf = std::function<ProcessGroup(int rank)>;
 
-/// The expected results of the cases: the data of every rank after each case, as buffers[rank][case], and the
-/// traffic of every rank. They are computed with the library's collectives between CPU threads.
+/// The expected results of a list of collectives: the data of every rank after each collective, as
+/// buffers[rank][index of the collective], and the traffic of every rank. The library's collectives between
+/// CPU threads compute them.
 struct Expected {
   std::vector<std::vector<Buffers>> buffers;
   std::vector<ts::comm::Traffic> traffic;
@@ -213,7 +214,7 @@ Expected expected_of(int world, std::vector<Case> const& cases, unsigned seed) {
   return expected_of(world, world, cases, seed, [](int) { return ProcessGroup{}; });
 }
 
-/// The buffers of one rank for all cases, in one allocation on its GPU.
+/// The buffers of one rank for all collectives of a list, in one allocation on the rank's GPU.
 class OnDevice {
  public:
   OnDevice(std::vector<Case> const& cases, int rank, int world, unsigned seed) {
@@ -305,8 +306,9 @@ ts::cuda::Graph capture(cudaStream_t stream, std::function<void()> const& body) 
   return ts::cuda::Graph(exec);
 }
 
-/// Runs all cases on `world` GPUs, each in groups of `count` ranks. Compares the results with the results of
-/// the collectives between CPU threads. group_of(rank) returns the group of a rank.
+/// Runs all collectives of all_cases() on `world` GPUs. The GPUs are split into groups of `count` ranks, and
+/// group_of(rank) returns the group of the rank `rank`. Compares the results with the results of the
+/// library's collectives between CPU threads.
 void compare_with_threads(int world, int count, GroupOf const& group_of, int channel) {
   CAPTURE(world);
   CAPTURE(channel);
@@ -331,14 +333,15 @@ void compare_with_threads(int world, int count, GroupOf const& group_of, int cha
       differences.add(rank, "the transport is " + std::string(transport.name()));
     if (transport.local_rank() != rank) differences.add(rank, "it has another GPU");
 
-    // First, the buffers are in host memory.
+    // First, each collective gets buffers in host memory.
     for (std::size_t index = 0; index < cases.size(); ++index) {
       Buffers own(cases[index], index_in_group, count, seed + static_cast<unsigned>(index));
       perform(transport, cases[index], own.send.data(), own.recv.data(), peers);
       if (!(own == mine[index])) differences.add(rank, "host memory: " + cases[index].text());
     }
 
-    // Then the buffers are in device memory. The calls are enqueued on a stream, without a graph.
+    // Second, each collective gets buffers in device memory and is enqueued on a stream, without a CUDA
+    // graph.
     ts::cuda::Stream const stream = ts::cuda::make_stream();
     OnDevice const device(cases, index_in_group, count, seed);
     device.reset();
@@ -356,7 +359,7 @@ void compare_with_threads(int world, int count, GroupOf const& group_of, int cha
     if (transport.traffic().bytes_sent != traffic.bytes_sent) differences.add(rank, "bytes sent");
     if (transport.traffic().collectives != traffic.collectives) differences.add(rank, "collectives");
 
-    // Then all cases are one grouped NCCL call.
+    // Third, all collectives together are one grouped NCCL call.
     auto const enqueue_group = [&] {
       transport.begin_group();
       enqueue();
@@ -370,8 +373,8 @@ void compare_with_threads(int world, int count, GroupOf const& group_of, int cha
     check("group: ", [&](std::size_t index) { return device.now(index); });
     if (transport.traffic().calls != 1) differences.add(rank, "calls");
 
-    // Then the calls are in a CUDA graph that is launched three times, first as separate calls and then as
-    // one grouped call.
+    // Fourth, a CUDA graph contains all collectives as separate NCCL calls, and a second graph contains them
+    // as one grouped NCCL call. Each graph is launched three times.
     for (bool const grouped : {false, true}) {
       auto const graph = grouped ? capture(stream.get(), enqueue_group) : capture(stream.get(), enqueue);
       for (int replay = 0; replay < 3; ++replay) {
@@ -397,8 +400,8 @@ void compare_with_threads(int world, int channel = 0) {
       world, world, [](int) { return ProcessGroup{}; }, channel);
 }
 
-/// The errors of a run in which a rank was lost: the errors that the ranks caught, and the error that the
-/// caller of the run got.
+/// The errors of a launch of several ranks in which a rank was lost: the errors that the ranks caught, and
+/// the error that the caller of the launch got.
 struct Outcome {
   struct Lost {
     int rank;

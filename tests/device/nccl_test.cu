@@ -244,8 +244,8 @@ TEST_CASE("a rank whose graph skips a collective is named within the timeout, wi
         for (int replay = 0; replay < 2; ++replay)
           ts::cuda::require(cudaGraphLaunch(graph.get(), sum.stream.get()), "cudaGraphLaunch");
         finish(transport, sum.stream.get());
-        // Only rank 1 reaches this line, because its graph skips a collective. Rank 0 waits for that
-        // collective.
+        // The graph of rank 0 has one more collective than the graph of rank 1. Only rank 1 reaches this
+        // line. Rank 0 still waits for rank 1 in the additional collective.
         transport.await([] { return false; }, "the others");
       },
       2);

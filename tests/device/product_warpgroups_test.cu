@@ -30,7 +30,8 @@ struct Size {
   std::int64_t rows, columns, depth;
 };
 
-/// Checks y and the additional outputs of one product. y has `guard` more rows, which must not change.
+/// Computes one matrix product of the size `size` with the fused operations `End`. Checks the result y and
+/// the additional outputs. The memory of y has `guard` rows after the result, which must not change.
 template <class T, bool Rows, ProductEnd End>
 void product_matches(Gpu& gpu, Size size) {
   auto const [m, n, k] = size;
@@ -82,7 +83,8 @@ void product_matches(Gpu& gpu, Size size) {
   if (sums) {
     std::vector<double> of_blocks(static_cast<std::size_t>(blocks * n), 0.0);
     for (std::int64_t i = 0; i < m * n; ++i)
-      of_blocks[static_cast<std::size_t>(i / n / 128 * n + i % n)] += y[i];  // y has been rounded to T
+      // The kernel sums y after it has rounded y to T.
+      of_blocks[static_cast<std::size_t>(i / n / 128 * n + i % n)] += y[i];
     partials.values.resize(of_blocks.size());
     CHECK(reference::error(partials, of_blocks, std::sqrt(128.0)) < reference::tolerance<float>());
   }
@@ -205,7 +207,7 @@ TEST_CASE_TEMPLATE("on a GPU, layers end as their operations say where products 
   Array<T> const at = before.back();
   for (std::size_t i = 0; i < want.size(); ++i)
     want[i] *= reference::gelu_derivative(at[static_cast<std::int64_t>(i)]);
-  CHECK(reference::error(y.back(), want, wide) < 2 * limit);  // cuBLASLt's result was rounded too
+  CHECK(reference::error(y.back(), want, wide) < 2 * limit);  // cuBLASLt rounded its result too
 }
 
 // Tests the operations of linear layers on fp32 values with the library's kernel "by planes", which splits
@@ -228,7 +230,8 @@ TEST_CASE("on a GPU, layers end as their operations say where products are by pl
     int const terms = piece_terms(product);
     bool const ours = cuda::processors() != 132 || (cuda::suits_planes(m, n, k, terms, 0) &&
                                                     cuda::suits_planes(k, n, m, terms, cuda::blas_bytes));
-    CHECK(ours);  // the H200 uses the library's kernel for these sizes
+    // The H200, which has 132 multiprocessors, must use the library's kernel for these sizes.
+    CHECK(ours);
     auto const library = [&](cuda::Product<float> p) {
       OnGpu<float> y(poison<float>({p.rows, p.columns}));
       p.y = y.view().data();
@@ -295,8 +298,8 @@ TEST_CASE("on a GPU, layers end as their operations say where products are by pl
   }
 }
 
-// dx of a layer is dy of the layer before it. The product that computes dx also computes the sums of its
-// columns. They give the bias gradient of the layer before.
+// The input gradient dx of a layer is the output gradient dy of the previous layer. The product that computes
+// dx also computes the sums of the columns of dx. These sums give the bias gradient of the previous layer.
 TEST_CASE_TEMPLATE("on a GPU, a bias has its gradient from the product that made its layer's", T,
                    tessera::half, bfloat16) {
   TESSERA_NEEDS_GPU();

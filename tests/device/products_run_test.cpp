@@ -25,15 +25,16 @@ using test::largest_difference;
 using test::on_gpu;
 using test::trained;
 
-/// A format of matrix products, and the allowed difference from the losses in fp32.
+/// A number format in which matrix products are computed, and the allowed difference of the losses from the
+/// losses in fp32.
 struct Format {
   std::string_view name;
   double tolerance;
 };
 constexpr Format formats[] = {{"tf32", 5e-3}, {"bf16x6", 2e-5}, {"bf16x3", 2e-4}};
 
-/// A model with matrix rows of a multiple of 16 bytes, as in real models. The rows of the model `tiny` have
-/// other sizes.
+/// A model whose matrices have rows of a multiple of 16 bytes, as in real models. The model `tiny` also has
+/// matrices with other row sizes.
 constexpr Gpt2Options even{.layers = 2, .heads = 2, .channels = 64, .positions = 40, .vocabulary = 96};
 
 Run some_run(int ranks = 1, int accumulation = 1) {

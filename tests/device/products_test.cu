@@ -29,13 +29,15 @@ namespace {
 struct Size {
   std::int64_t m, k, n;
 };
-// Odd sizes, thin sizes, and one size whose rows have a multiple of 16 bytes.
+// Sizes (m, k, n) of products: odd sizes, thin matrices, and one size at which each row has a multiple of 16
+// bytes.
 constexpr Size sizes[] = {{1, 1, 1},    {1, 37, 5},     {33, 48, 49},   {300, 1, 7},
                           {65, 300, 9}, {17, 300, 129}, {96, 128, 256}, {66, 1031, 50}};
 
-/// A format of products, and the bounds between which the largest error of a product must be. fp32 has only
-/// its own rounding. tf32 keeps 10 bits of each factor, in the worst case by truncation. bf16x6 and bf16x3
-/// split each factor into bf16 parts, leave out the smallest products of parts, and sum on tensor cores.
+/// A number format of matrix products. The largest error of a product must be between `least` and `most`. In
+/// fp32, only the fp32 rounding causes errors. tf32 keeps 10 mantissa bits of each factor; the rest is
+/// truncated in the worst case. bf16x6 and bf16x3 split each factor into bf16 parts, leave out the smallest
+/// products of parts, and sum on tensor cores.
 struct Format {
   DType product;
   double least, most;
@@ -45,8 +47,8 @@ constexpr Format formats[] = {{DType::f32, 0.0, 1e-6},
                               {DType::bf16x6, 0.0, 1e-6},
                               {DType::bf16x3, 1e-7, 3 * 0x1p-16 + 1e-6}};
 
-/// The operations that are fused into a product: a bias and a residual that are added, GELU's derivative at
-/// `pre` as a factor, and a constant factor.
+/// The operations that are fused into a product: the product is multiplied by `scale`, a bias and a residual
+/// are added, and the result is multiplied by the derivative of GELU at `pre`.
 struct Extras {
   bool bias = false, residual = false, pre = false;
   double scale = 1.0;
@@ -58,8 +60,8 @@ constexpr Extras extras[] = {{},
                              {.pre = true},
                              {.residual = true, .pre = true, .scale = 1.75}};
 
-/// A product that is computed on the host in double. For each element it has the value and the sum of the
-/// magnitudes of its terms.
+/// A matrix product that the host computed in double. `value` has the elements. `magnitude` has, for each
+/// element, the sum of the magnitudes of its terms.
 struct Exact {
   std::vector<double> value, magnitude;
 };
@@ -71,8 +73,8 @@ Exact exact(Array<float> const& a, bool a_transposed, Array<float> const& b, boo
           reference::product(a_size, a_transposed, b_size, b_transposed, size.m, size.n, size.k)};
 }
 
-/// Returns the largest error of all elements. The error of an element is divided by the sum of the magnitudes
-/// of its terms.
+/// Returns the largest error of the elements of `got`. The error of an element is its distance from the exact
+/// value in `want`, divided by the sum of the magnitudes of its terms.
 double largest_error(Array<float> const& got, Exact const& want) {
   double worst = 0;
   for (std::size_t i = 0; i < want.value.size(); ++i) {
@@ -94,17 +96,18 @@ cuda::Product<float> product_of(Size size, OnGpu<float>& a, bool a_transposed, O
           .y = y.view().data()};
 }
 
-/// The implementation to test. `any`: the one that the library chooses. `planes`: the library's kernel for
-/// fp32 values that are split into bf16 parts.
+/// The implementation of matrix products to test. `any`: the implementation that the library chooses.
+/// `planes`: the library's own kernel, which splits fp32 values into bf16 parts.
 enum class Method { any, planes };
 bool takes_planes(cuda::Product<float> const& p) {
   return cuda::has_warpgroups() && p.columns % 4 == 0 && !(p.a_transposed && (p.b_transposed || p.pre)) &&
          !(p.pre && (p.bias || p.residual));
 }
 
-/// Returns the largest error of a product with the fused operations `with`, or a negative number if the
-/// implementation `method` does not support the product. Checks that a second run gives the same bits, and
-/// that the memory after the result does not change.
+/// Computes a product twice, with the fused operations `with` and the implementation `method`. Returns the
+/// largest error of its elements, or a negative number if `method` does not support the product. Checks that
+/// the second result has the bits of the first (if no residual is added), and that the memory after the
+/// result does not change.
 double error_of(Context<Cuda>& context, Size size, bool a_transposed, bool b_transposed, Extras const& with,
                 Method method = Method::any) {
   auto const [m, k, n] = size;
@@ -121,7 +124,7 @@ double error_of(Context<Cuda>& context, Size size, bool a_transposed, bool b_tra
     magnitude *= with.scale;
     if (with.bias) value += bias[i % n], magnitude += std::fabs(bias[i % n]);
     if (with.residual) value += residual[i], magnitude += std::fabs(residual[i]);
-    // |gelu'| <= 1.13, so the magnitudes need no factor.
+    // |gelu'| <= 1.13, so the magnitude is not multiplied by gelu'.
     if (with.pre) value *= reference::gelu_derivative(pre[i]);
   }
   OnGpu<float> ga(a), gb(b), gbias(bias), gresidual(residual), gpre(pre);
@@ -155,11 +158,12 @@ double error_of(Context<Cuda>& context, Size size, bool a_transposed, bool b_tra
     REQUIRE(std::isnan(got[i]));
     REQUIRE(again[i] == residual[i]);
   }
-  return std::max(largest_error(got, want), largest_error(again, want));  // the runs may use different plans
+  // The two computations possibly use different algorithms of cuBLASLt.
+  return std::max(largest_error(got, want), largest_error(again, want));
 }
 
-/// Returns the largest allowed error of a product in this format. With `pre`, the error of GELU's derivative
-/// is added.
+/// Returns the largest allowed error of a product in the number format `product`. If the product is
+/// multiplied by the derivative of GELU, the error of this derivative is added.
 double limit_of(DType product, Extras const& with = {}) {
   // The last term is the error of gelu'.
   return (product == DType::bf16x6 ? 1e-6 : 3 * 0x1p-16 + 1e-6) + (with.pre ? 3e-6 : 0.0);
@@ -223,10 +227,10 @@ TEST_CASE("on a GPU, products by pieces are by pieces, of odd extents too") {
     }
 }
 
-// Tests both implementations of products of split fp32 values, if this GPU supports them: the library's
-// kernel (by planes), and cuBLASLt with copies of the parts. For the first two sizes, the kernel has only a
-// few tiles with a large depth, so several clusters share a tile. For the last size, it has more tiles than
-// clusters.
+// fp32 products are split into products of bf16 parts. If this GPU supports them, the test checks two
+// implementations: the library's own kernel (by planes), and cuBLASLt with copies of the parts. For the first
+// two sizes, the kernel has few tiles with a large depth, so several clusters share a tile. For the last
+// size, the kernel has more tiles than clusters.
 TEST_CASE("on a GPU, products by planes and by copies are as exact where tiles are shared and where not") {
   TESSERA_NEEDS_GPU();
   for (DType const format : {DType::bf16x6, DType::bf16x3}) {
@@ -280,9 +284,9 @@ TEST_CASE("on a GPU, sums by six pieces are no further from exact ones over a la
   CHECK(largest_error(y.back(), want) < 2e-6);
 }
 
-// Some of these sizes are smaller than one tile, some are larger, and one has more tiles than the GPU has
-// clusters. All have partial tiles. Some depths need partial copies. The last size has few tiles of a large
-// depth.
+// The library's kernel (by planes) computes the result in tiles. Some of these sizes are smaller than one
+// tile, some are larger, and one has more tiles than the GPU has clusters. All sizes have partial tiles. At
+// some depths, the last copy to shared memory is partial. The last size has few tiles of a large depth.
 TEST_CASE("on a GPU, products by planes end as they should, whatever that is") {
   TESSERA_NEEDS_GPU();
   for (DType const product : {DType::bf16x6, DType::bf16x3}) {
@@ -299,8 +303,8 @@ TEST_CASE("on a GPU, products by planes end as they should, whatever that is") {
   }
 }
 
-// An H200 has 66 clusters for the 48 tiles here. Each tile has its own cluster for the first three quarters
-// of its depth. 16 other clusters compute the last quarter of each tile.
+// The result has 48 tiles, and an H200 has 66 clusters. For each tile, one cluster computes the first three
+// quarters of the depth. 16 other clusters compute the last quarter of the depth of all tiles.
 TEST_CASE("on a GPU, products by planes whose tiles have clusters of their own and others for the rest") {
   TESSERA_NEEDS_GPU();
   Size const size{5, 3000, 47 * 192 + 4};
@@ -384,9 +388,9 @@ TEST_CASE("on a GPU, products by pieces of numbers at the ends of the range") {
   TESSERA_NEEDS_GPU();
   float const most = std::numeric_limits<float>::max(), endless = std::numeric_limits<float>::infinity();
   Array<float> a({8, 8}, 0.0f), b({8, 8}, 0.0f);
-  a.at(0) = most;          // multiplied by 1
-  a.at(8 + 1) = 0x1p-60f;  // multiplied by 2^-50
-  a.at(16 + 2) = endless;  // multiplied by 1
+  a.at(0) = most;          // the factor in b is 1
+  a.at(8 + 1) = 0x1p-60f;  // the factor in b is 2^-50
+  a.at(16 + 2) = endless;  // the factor in b is 1
   a.at(24 + 3) = std::nanf("");
   for (int k = 0; k < 8; ++k) b.at(k * 8) = 1.0f;
   b.at(8) = 0x1p-50f;

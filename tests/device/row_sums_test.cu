@@ -23,9 +23,9 @@ using test::OnGpu;
 
 namespace {
 
-/// Returns the bias gradients and norm gradients of `layers` layers. The last part of each is a sum of
-/// partial sums over rows. If `in_batch`, all of these sums are computed in one batch, otherwise one after
-/// another.
+/// Computes the bias gradients and norm gradients of `layers` layers, and returns their values in one array.
+/// The last operation for each gradient is a sum of partial sums over rows. If `in_batch`, the sums of all
+/// gradients are computed in one batch, otherwise one after another.
 std::vector<bfloat16> summed(bool in_batch, int layers) {
   constexpr std::int64_t rows = 3000, columns = 200;
   Gpu gpu;
@@ -44,8 +44,8 @@ std::vector<bfloat16> summed(bool in_batch, int layers) {
     for (int i = 0; i < layers; ++i) {
       ops::linear_backward_weight(gpu.context, x.cview(), dy.cview(), result({columns, columns}),
                                   {.dbias = result({columns}), .partials = bias_sums.cview()});
-      // In this call, the partial sums are in the workspace, which the next call overwrites. This gradient is
-      // therefore computed in the call itself, not in the batch.
+      // This call computes its own partial sums in the workspace, which the next call overwrites. The call
+      // therefore computes the bias gradient at once, not in the batch.
       ops::linear_backward_weight(gpu.context, x.cview(), dy.cview(), result({columns, columns}),
                                   {.dbias = result({columns})});
       Tensor<bfloat16, Cuda> const dgamma = result({columns}), dbeta = result({columns});
@@ -67,7 +67,7 @@ std::vector<bfloat16> summed(bool in_batch, int layers) {
 
 TEST_CASE("GPU: sums over rows in a batch have the bits of sums without one") {
   TESSERA_NEEDS_GPU();
-  for (int const layers : {1, 4})  // 1 layer has 3 sums; 4 layers need several launches
+  for (int const layers : {1, 4})  // 1 layer has 3 sums; the sums of 4 layers need several kernel launches
     CHECK(reference::same_bits(summed(true, layers), summed(false, layers)));
 }
 

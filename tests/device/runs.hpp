@@ -18,7 +18,8 @@ namespace test {
 
 using namespace support;
 
-/// Returns a recipe on the GPU. Its reduction is ordered, so that two runs can be compared bit for bit.
+/// Returns a recipe (combination of policies) that trains on the GPU. Its reductions have a fixed order, so
+/// the results of two trainings can be compared bit for bit.
 inline RecipeTable on_gpu(std::string_view precision, std::string_view capture = "graph",
                           std::string_view offload = "none", std::string_view recompute = "none",
                           std::string_view sharding = "zs0") {
@@ -43,7 +44,8 @@ inline Outcome trained(RecipeTable const& table, Run const& run, Gpt2Options con
       [&](int ranks, auto const& fn) { run_ranks(table, ranks, fn); });
 }
 
-/// Returns the largest |a[i] - b[i]| / (1 + |b[i]|), or 1e30 if the lists differ in length.
+/// Returns the largest |a[i] - b[i]| / (1 + |b[i]|) of all i, or at least 1e30 if a and b have different
+/// lengths.
 inline double largest_difference(std::vector<double> const& a, std::vector<double> const& b) {
   double worst = a.size() == b.size() ? 0.0 : 1e30;
   for (std::size_t i = 0; i < a.size() && i < b.size(); ++i) {

@@ -42,7 +42,7 @@ Run some_run(int accumulation = 1) {
   return run;
 }
 
-/// Returns the batch of step `index` for rank `rank`.
+/// Returns the batch that the rank `rank` trains on in step `index`.
 Batch batch_of(Run const& run, std::int64_t index, int rank = 0) {
   return make_batch(index, rank, run.split, run.batch, run.sequence, run.vocabulary, run.mask_every);
 }
@@ -369,7 +369,8 @@ TEST_CASE("intervals lie between the ends of steps however late reports are read
     std::vector<Ticket> tickets;
     for (int step = 1; step < 12; ++step) tickets.push_back(trainer->step(batch_of(run, step)));
     double sum = 0.0;
-    for (std::size_t at = tickets.size(); at-- > 0;) {  // reads backwards while the last steps run
+    // Reads the reports from the last step to the first, while the last steps still run.
+    for (std::size_t at = tickets.size(); at-- > 0;) {
       StepReport const& report = tickets[at].get();
       CHECK(report.interval >= report.seconds * 0.999);
       sum += report.interval;
@@ -481,7 +482,7 @@ TEST_CASE("the arenas hold what was planned and a plan that is too big is refuse
   Run const run = some_run();
   RecipeTable const table = on_gpu("bf16", "graph", "cpu_optimizer");
   auto const trainer = make_trainer(any_model(tiny), table, comm::Comm(), options_of(run));
-  StepShape const shape = step_shape(table, options_of(run), 0, 1);  // a plan needs no GPU
+  StepShape const shape = step_shape(table, options_of(run), 0, 1);  // no GPU is needed to plan a step
   CHECK(make_plan(any_model(tiny).units({shape.batch, shape.sequence}), table, shape).arena_bytes ==
         trainer->plan().arena_bytes);
   for (Tier const tier : {Tier::device, Tier::host})

@@ -33,7 +33,7 @@ Run run_of(int ranks) {
   return run;
 }
 
-/// Returns the batch of step `index` for rank `rank`.
+/// Returns the batch that the rank `rank` trains on in step `index`.
 Batch batch_of(Run const& run, std::int64_t index, int rank = 0) {
   return make_batch(index, rank, run.split, run.batch, run.sequence, run.vocabulary);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests saving a checkpoint while steps run: the files contain the state from before these steps, the save
-// uses the planned memory, and a failure is reported once.
+// Tests saving a checkpoint while training steps run. The files must contain the state from before these
+// steps, the save must use the planned memory, and a failed save must be reported once.
 #include <algorithm>
 #include <array>
 #include <cstddef>
@@ -34,8 +34,8 @@ std::string thrown(Call&& call) {
   return {};
 }
 
-/// Sets all weights to 0.5. If `infinite` is not -1, sets parameter number `infinite` of the first block
-/// (unit 1) to infinity.
+/// Sets all weights of the trainer to 0.5. If `infinite` is not -1, sets parameter number `infinite` of unit
+/// 1, the first block, to infinity instead.
 void fill(AnyTrainer& trainer, int infinite = -1) {
   trainer.fill([infinite](int unit, int parameter, std::int64_t, std::span<float> out) {
     bool const here = unit == 1 && parameter == infinite;
@@ -113,7 +113,7 @@ TEST_CASE("what saving takes is planned") {
 
 TEST_CASE("a save while steps run that fails says so once on every rank and the run goes on") {
   Run const run = run_async({.split = {2, 3}});
-  // The shard of rank 0 contains parameter 2, the shard of rank 1 contains parameter 11.
+  // Parameter 2 is in the shard of rank 0, and parameter 11 is in the shard of rank 1.
   for (int const parameter : {2, 11}) {
     TemporaryFolder const folder;
     std::array<std::string, 2> there, infinite, next;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests checkpoints if formats change, files are damaged, disks fail or ranks die. Each fault must give one
-// error that names the file. No run may continue from a wrong state.
+// Tests what happens to checkpoints if number formats change, files are damaged, disks fail or ranks die.
+// Each fault must give one error that names the file. Training must never continue from a wrong state.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -38,8 +38,9 @@ std::map<std::string, std::vector<double>> as_floats(std::map<std::string, std::
   return state;
 }
 
-/// Resumes a run of two ranks from a folder. Returns the error, which must be the same on both ranks, or an
-/// empty string if both ranks resume. Checks that a failed resume leaves the trainer unchanged.
+/// Resumes training on two ranks from the checkpoint in `folder`. Returns the error message, which must be
+/// equal on both ranks, or an empty string if both ranks resume. Checks that a failed resume leaves the
+/// trainer unchanged.
 std::string resume_error(fs::path const& folder, Gpt2Options const& model = tiny,
                          TrainerOptions options = {}) {
   std::array<std::string, 2> message;
@@ -146,7 +147,8 @@ TEST_CASE("a checkpoint that is not whole is named and leaves the trainer as it 
       holds(resume_error(saved), file);
       restore();
     }
-    // Cuts off two bytes. The last byte is possibly a line break, which a reader does not need.
+    // Cuts off the last two bytes. The last byte is possibly a line break, and a file without its last line
+    // break would still be valid.
     fs::resize_file(saved / file, fs::file_size(saved / file) - 2);
     holds(resume_error(saved), file);
     fs::remove(saved / file);
@@ -161,8 +163,8 @@ TEST_CASE("a checkpoint that is not whole is named and leaves the trainer as it 
   file_support::write(saved / "trainer.json", text);
   holds(resume_error(saved), "trainer.json: does not match its checksum");
   restore();
-  // `rewrite` changes the content of trainer.json and corrects the checksum. The result looks like a file of
-  // another version of the library, not like a damaged file.
+  // `rewrite` changes the content of trainer.json and corrects its checksum. The changed file looks like a
+  // file from another version of the library, not like a damaged file.
   auto const rewrite = [&](auto const& change) {
     auto json = nlohmann::ordered_json::parse(file_support::read(saved / "trainer.json"));
     change(json);
@@ -208,8 +210,8 @@ TEST_CASE("bytes of a path that are no UTF-8 do not keep a checkpoint from being
 
 TEST_CASE(
     "saving streams: no rank asks for more than a chunk at a time and all of them for each element once") {
-  /// Forwards all calls to the state of a trainer. Records the largest part that one call requests, and the
-  /// sum of the parts that view() returned.
+  /// Passes all calls on to `inner`, the state of a trainer. Records the largest range that one call
+  /// requests, and the sum of the sizes of the ranges that view() returned.
   struct Watched final : StateAccess {
     explicit Watched(StateAccess& inner) : state(inner) {}
     StepPlan const& plan() const override { return state.plan(); }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests that a run that is saved and resumed gives the same bits as a run without interruption. The resumed
-// run has the same settings as the saved one, or other settings.
+// Tests that training that is saved to a checkpoint and resumed gives the same bits as training without
+// interruption. The resumed part has the same sharding, number of ranks and offload as the saved part, or
+// others.
 #include <array>
 #include <cstddef>
 #include <filesystem>
@@ -20,8 +21,8 @@ using file_support::TemporaryFolder;
 
 constexpr std::int64_t broken_at = 10, all_steps = 14;
 
-/// Saves with the setting `before`, resumes with the setting `after_it`, and compares the results with
-/// `whole`, the results of a run without interruption.
+/// Trains and saves with the policies `before`, resumes with the policies `after_it`, and compares the
+/// results with `whole`, the results of training without interruption.
 void check_resumed(Trained const& whole, Setting const& before, Setting const& after_it) {
   INFO(text_of(before), " -> ", text_of(after_it));
   TemporaryFolder const folder;
@@ -61,9 +62,10 @@ TEST_CASE("a resumed run equals the unbroken one under other shardings worlds an
     Trained const whole = unbroken(precision);
     if (precision == "fp16") CHECK(whole.skipped.front());
     std::vector<Setting> const all = all_settings(precision);
-    // The loop tests some pairs of settings, one before the save and one after it. Each value of a setting
-    // occurs before the save in some pair and after it in another. The pairs also contain nearly all
-    // combinations of two values.
+    // An element of `all` is a Setting: a combination of sharding, offload and number of ranks. The loop
+    // tests some pairs of settings, one before the save and one after it. Each value of each member occurs
+    // before the save in some pair, and after it in another. The pairs also contain nearly all combinations
+    // of two values.
     for (std::size_t at = precision == "bf16" ? 3 : 0; at < all.size(); at += 11)
       check_resumed(whole, all[at], all[(at * 37 + 23) % all.size()]);
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests the layers that decoders newer than GPT-2 use, in a model of two blocks. Every gradient is compared
-// with numerical derivatives.
+// Tests the layers of decoders that are newer than GPT-2. A model of two blocks uses all of these layers, and
+// its gradients are compared with numerical derivatives.
 #include "tessera/nn/decoder_layers.hpp"
 
 #include <cstdint>
@@ -15,8 +15,8 @@ namespace {
 
 using namespace tessera;
 
-/// A model with a table of positions and two blocks. The first block has biases, LayerNorm and ReLU. The
-/// second has RMSNorm, rotary positions, grouped-query attention and a gated MLP.
+/// A model with a table of position embeddings and two blocks. The first block has biases, LayerNorm and
+/// ReLU. The second block has RMSNorm, rotary positions, grouped-query attention and a gated MLP.
 class TwoBlocks {
   static constexpr std::int64_t channels = 12, words = 17, length = 13;
   static constexpr Init wide = Init::normal(0.3);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests the models OPT and LLaMA: their exact parameter counts, every gradient against numerical derivatives,
-// and that the results are bit-identical for every choice of sharding, number of ranks, offload and
-// recomputation. Another test, golden_losses_test.cpp, compares the losses with the losses of other programs.
+// Tests the models OPT and LLaMA. Their parameter counts must be exact, and their gradients must equal
+// numerical derivatives. Their training results must have the same bits for every sharding, number of ranks,
+// offload and recomputation. golden_losses_test.cpp compares their losses with the losses of PyTorch.
 #include <algorithm>
 #include <cstdint>
 #include <map>
@@ -51,8 +51,8 @@ void expect_right(testing::GradientReport const& report, std::size_t parameters)
   CHECK(report.differences.size() == parameters);
 }
 
-/// Returns the same sizes with only one layer. The tests differentiate every parameter numerically, and a
-/// larger model would need too much time.
+/// Returns `sizes` with only one layer. The tests differentiate every parameter numerically, and a larger
+/// model would need too much time.
 OptOptions smallest(OptOptions sizes) {
   sizes.layers = 1;
   return sizes;

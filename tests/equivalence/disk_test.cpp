@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests training with state on a disk: the bytes that are read and written equal the plan, weights can be set
-// again, and a failing disk ends the run on every rank.
+// Tests training with state in a file on a disk. A step must read and write exactly the planned bytes.
+// Weights can be set again after training has begun. If the disk fails, training must end on every rank.
 #include <algorithm>
 #include <array>
 #include <cstddef>
@@ -74,7 +74,8 @@ TEST_CASE("what killed runs have left in the folder is gone before its room is c
   file_support::write(folder / "tessera-scratch-999999999-0-0.bin", "left");
   Run run;
   run.options.nvme_directory = folder.path().string();
-  run.options.memory_limit = 1;  // less than the size of the state file, which must not be created
+  // This is less than the size of the state file, so the file must not be created.
+  run.options.memory_limit = 1;
   CHECK_ERROR(out_of_memory,
               make_trainer(any_model(tiny), recipe("zs0", "fp32", "nvme"), comm::Comm(), options_of(run)),
               "1 B are available");
@@ -143,7 +144,7 @@ TEST_CASE("everything that changes no bit changes none with state in files") {
                std::string(recompute), " prefetch ", prefetch, " ranks ", run.split.ranks);
           CHECK(outcome(recipe(sharding, precision, offload, recompute), run) == want);
         }
-    // Frozen parameters in a file are read but never written.
+    // Also tests frozen parameters that are kept in a file. They are read but never written.
     Run frozen = alone;
     frozen.options.freeze = [](std::string_view name) {
       return name.starts_with("h.0.") || name == "wpe.weight";

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests a model family that the library does not contain. The file support/mlp_family.cpp registers it. The
-// family must appear in the list of models, and training it by name must equal training its C++ type.
+// Tests a model family that the library does not contain. The file support/mlp_family.cpp registers the
+// family. It must appear in the list of models, and training a model by its name must give the same results
+// as training by its C++ type.
 #include <algorithm>
 #include <atomic>
 #include <cstddef>
@@ -37,8 +38,8 @@ AnyModel small() {
 }
 MlpModel const typed({.layers = 2, .channels = 24, .hidden = 40, .positions = 16, .vocabulary = 61});
 
-/// Checks that a trainer from make_trainer and a typed trainer give the same results with these policies, on
-/// `ranks` ranks.
+/// Trains the model by its name with make_trainer(), and by its type with Trainer. Checks that the results
+/// are equal with these policies, on `ranks` ranks.
 template <class... Policies>
 void expect_the_same(int ranks) {
   using Typed = Trainer<MlpModel, Policies...>;

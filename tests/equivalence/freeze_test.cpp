@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests frozen parameters. For each precision, a run must give the results of a run on one rank that freezes
-// the same parameters, for every choice of sharding, offload and number of ranks. Frozen values do not
-// change. Trained values are the same as if the gradients of the frozen parameters were computed and not
-// used.
+// Tests training with frozen parameters. For each precision, the results must have the same bits for every
+// sharding, offload and number of ranks. Frozen values must not change. Trained values must be the same as if
+// the gradients of the frozen parameters were computed and then ignored.
 #include <cstddef>
 #include <cstring>
 #include <functional>
@@ -47,7 +46,7 @@ Outcome run_with(RecipeTable const& table, Run const& run) {
 
 using Weights = std::map<std::string, std::vector<float>>;
 
-/// The final parameters of a run on one rank, and the loss of its last step.
+/// The final values of all parameters after training on one rank, and the loss of the last step.
 struct Ended {
   Weights trained, frozen;
   double loss = 0.0;
@@ -62,12 +61,14 @@ Ended weights_of(AnyTrainer& trainer, std::function<bool(std::string_view)> cons
   return ended;
 }
 
-/// Trains on one rank without freezing. After each update, restores the parameters that should be frozen.
+/// Trains on one rank without the option `freeze`. After each update, restores the parameters that
+/// `run.options.freeze` selects.
 Ended thrown_away(RecipeTable const& table, Run run) {
   auto const is_frozen = run.options.freeze;
   run.options.freeze = {};
   auto const trainer = make_trainer(any_model(tiny), table, comm::Comm(), options_of(run));
-  // The key is the buffer and the parameter's index in its unit.
+  // The saved values of the selected parameters. The key is the number of the buffer and the index of the
+  // parameter in its unit.
   std::map<std::pair<int, int>, std::vector<std::byte>> saved;
   bool first = true;
   trainer->observe([&](StepPlan const& plan, Entry const& entry, std::span<std::byte* const> buffers) {
@@ -176,7 +177,8 @@ TEST_CASE("leaving gradients out is computing them and throwing them away") {
           "c_attn.weight|c_proj.bias", "c_fc", "^(?!ln_f)", "^(?!wte)", "^(?!wpe)",
           "^(?!h\\.1\\.ln_2.bias)"}) {
       Run run = run_of(pattern);
-      // The norm covers only trained parameters, so clipping would differ between the two runs.
+      // The gradient norm covers only trained parameters. With clipping, the two compared runs would
+      // therefore have different clip factors.
       run.options.clip = 0.0;
       run.batch = 2;
       INFO(std::string(precision), ", ", pattern);

@@ -1,18 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compares losses and gradient norms with the numbers of PyTorch, which trained the same models on the same
-// tokens.
+// Compares the losses and gradient norms of this library with those of PyTorch. Both train the same models on
+// the same tokens. The expected numbers are in this file.
 //
 // The numbers of GPT-2 were computed by tests/equivalence/golden_losses.py with PyTorch 2.15.0 in double
-// (--type float64; with float32 they differ by less than 1e-6). Its other flags were --learning-rate 1e-3
-// --weight-decay 0.1 --clip 0.7 --steps 20 --batch N, where N is 6 times the `batch` of the model in the list
-// below. The tokens are computed by the formula of the script. The initial weights were written by
-//   train --model layers=L,heads=H,channels=C,positions=64 --vocabulary V --sequence T --steps 0 --save
-//   w.safetensors
-// with the default seed, 1.
+// (--type float64; with float32 they differ by less than 1e-6). The script's other flags were --learning-rate
+// 1e-3 --weight-decay 0.1 --clip 0.7 --steps 20 --batch N, where N is 6 times the member `batch` of the model
+// in the list `golden` below. The script computes the tokens by a formula. The initial weights were written
+// by the program `train` with its default seed, 1. Its arguments were `--model
+// layers=L,heads=H,channels=C,positions=64 --vocabulary V --sequence T --steps 0 --save w.safetensors`.
 //
 // The numbers of OPT and LLaMA were computed by transformers_losses.py --golden with transformers 5.23 in
-// double. Norms and softmax are in double too, but rotary angles are fp32. The model folders that this script
-// read were written by `train`, as above.
+// double. Norms and softmax are in double too, but rotary angles are fp32. The script read model folders that
+// the program `train` wrote with corresponding arguments.
 #include <array>
 #include <cmath>
 #include <cstdint>
@@ -124,7 +123,7 @@ std::vector<Golden> const golden = {
      .records = true},
 };
 
-/// Returns the tokens on which golden_losses.py trained, computed by the same formulas.
+/// Returns the tokens on which golden_losses.py trained a model. The same formula computes them.
 TokenSource tokens_of(Golden const& from) {
   std::vector<std::uint32_t> tokens;
   for (std::uint32_t i = 0; i < 2000; ++i)
@@ -143,11 +142,11 @@ TokenSource tokens_of(Golden const& from) {
 }
 
 struct Worst {
-  double loss = 0.0;  ///< the largest difference of a loss
-  double norm = 0.0;  ///< the largest relative difference of a norm
+  double loss = 0.0;  ///< the largest absolute difference of a loss
+  double norm = 0.0;  ///< the largest relative difference of a gradient norm
 };
 
-/// Trains 20 steps and returns the largest differences from PyTorch's losses and norms.
+/// Trains 20 steps and returns the largest differences from the losses and gradient norms of PyTorch.
 Worst against(Golden const& expected, SlotNames const& names, int ranks, int accumulation) {
   TokenSource const source = tokens_of(expected);
   Worst worst;

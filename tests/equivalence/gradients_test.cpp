@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests the gradients of whole models in double. Gradients are compared with numerical derivatives, and the
-// report of this comparison must name faults that are planted in a model. Other tests check masked targets:
-// the mean loss, micro-batches with unequal numbers of targets, and a step without any target.
+// Tests the gradients of whole models in double. The gradients are compared with numerical derivatives, and
+// the report of this comparison must find faults that are planted in a model. Other tests check targets that
+// are masked: the mean loss, micro-batches with unequal numbers of targets, and a step without any target.
 #include "tessera/testing/gradients.hpp"
 
 #include <algorithm>
@@ -26,8 +26,8 @@ namespace {
 
 using namespace support;
 
-/// The gradients of the mean loss over all tokens with a target: one flat buffer for each unit (layer).
-/// gradients_of() computes them on one rank.
+/// The gradients of the mean loss over all tokens with a target. Each element is the flat gradient buffer of
+/// one unit (layer). gradients_of() computes them on one rank.
 using Gradients = std::vector<std::vector<double>>;
 
 template <class T>
@@ -58,7 +58,8 @@ TrainerOptions still(Run const& run) {  // steps with these options do not chang
   return options;
 }
 
-/// Checks that the gradient report of a correct model finds no faults and compares `parameters` parameters.
+/// Checks the gradient report of a correct model: it must contain no faults and compare `parameters`
+/// parameters.
 void expect_right(testing::GradientReport const& report, std::size_t parameters) {
   INFO(report);
   CHECK(report.right());
@@ -70,7 +71,7 @@ std::unique_ptr<AnyTrainer> double_gpt2(TrainerOptions const& options) {
   return make_trainer(any_model(tiny), recipe("zs0", "fp64"), comm::Comm(), options);
 }
 
-/// The correct model TiedModel with one planted mistake, `fault`, of a kind that a user could make.
+/// TiedModel, which is correct, with one planted mistake, `fault`, that a user could make.
 struct Faulty : TiedModel {
   enum Fault {
     none,
@@ -86,8 +87,8 @@ struct Faulty : TiedModel {
     wrong_in_evaluation,
     wrong_factor
   } fault = none;
-  /// The indices of parameters in the units `embedding` and `plain`, in the order in which the units list
-  /// them.
+  /// The indices of the parameters of the unit `embedding` (first enum) and of the unit `plain` (second
+  /// enum).
   enum { position_table, token_table };
   enum { norm_weight, norm_bias, up_weight, up_bias, down_weight, down_bias };
   static constexpr int norm_rstd = 2;
@@ -142,15 +143,16 @@ struct Faulty : TiedModel {
   }
 
  private:
-  /// Calls run() while `place` is replaced by the view `other`. Then restores `place`.
+  /// Calls run() while the view `place` refers to the memory of the view `other`. Restores `place`
+  /// afterwards.
   template <class View, class Run>
   static void with(View& place, View const& other, Run const& run) {
     View const original = std::exchange(place, other);
     run();
     place = original;
   }
-  /// Calls run() while `place` is replaced by a temporary buffer. The results that run() writes to `place`
-  /// are lost.
+  /// Calls run() while `place` refers to a temporary buffer, so the values that run() writes to `place` are
+  /// lost.
   template <class View, class Run>
   static void lost(View& place, Run const& run) {
     std::vector<typename View::value_type> other_storage(static_cast<std::size_t>(place.elements()));

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests LoRA. For each precision, training adapters must give bit-identical results for every choice of
+// Tests training with LoRA adapters. For each precision, the results must have the same bits for every
 // sharding, offload and split of the batch. The gradients of adapters must be the derivatives of the loss.
-// Training must start from the unchanged model. Merged weights must equal the trained model.
+// Before the first step, a model with adapters must compute the same as the model without them. Weights into
+// which adapters are merged must give the results of the trained model.
 #include "tessera/lora.hpp"
 
 #include <cstdint>
@@ -82,7 +83,7 @@ void same_everywhere(AnyModel const& model, Targets const& targets, std::string_
       }
 }
 
-/// A model whose units contain the adapters themselves. The gradient check does not know
+/// The model M with LoRA adapters that are already in its units. The gradient check cannot set
 /// TrainerOptions::lora, so these tests give it this model.
 template <class M>
 struct WithAdapters {
@@ -187,7 +188,7 @@ TEST_CASE("the gradients of adapters are those of the loss") {
   check_gradients_of(Gpt2(sizes), "all-linear", 16);
   check_gradients_of(
       Opt({.layers = 1, .heads = 2, .channels = 6, .hidden = 9, .positions = 8, .vocabulary = 11}),
-      "all-linear", 12, {1, 4});  // for this shape, no value is near 0, where ReLU has no derivative
+      "all-linear", 12, {1, 4});  // with this shape, no value is near 0, where ReLU has no derivative
   check_gradients_of(Llama({.layers = 1,
                             .heads = 4,
                             .key_heads = 2,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests that with Reduction<Ordered>, the weights, losses, gradient norms and loss scales depend only on the
-// global batch, bit for bit. Every recipe (combination of policies) is compared with a run on one rank
-// without sharding and offload.
+// Tests that training results with Reduction<Ordered> do not depend on how the work is distributed. The
+// weights, losses, gradient norms and loss scales must be equal bit for bit if the global batch is equal.
+// Every recipe (combination of policies) is compared with training on one rank without sharding and offload.
 #include <string>
 #include <utility>
 
@@ -22,8 +22,8 @@ Outcome run_with(RecipeTable const& table, Run const& run) {
   });
 }
 
-/// Runs both recipes once more with a trace of their values. Returns a description of the first value that
-/// differs.
+/// Trains with the recipe `a` and with the recipe `b` again, and records all values of both. Returns a
+/// description of the first value that differs.
 std::string culprit(RecipeTable const& a, Run run_a, RecipeTable const& b, Run run_b) {
   StepTrace trace_a, trace_b;
   run_a.trace = &trace_a;
@@ -159,11 +159,12 @@ TEST_CASE("placements that no policy has change no bit when ordered and stay clo
       RecipeTable table = recipe("zs0", precision, "none", "none", round % 2 == 0 ? "ordered" : "fast");
       PlacementTable& rows = table.placement;
       for (Placement* row : {&rows.parameters, &rows.gradients, &rows.master, &rows.moments}) {
-        // 0: replicated, 1: sharded, 2: owned.
+        // The numbers of Sharding: 0 is replicated, 1 is sharded, 2 is owned.
         row->over = static_cast<Sharding>(roll(3));
         row->tier = static_cast<Tier>(roll(row == &rows.gradients ? 2 : 3));  // gradients are never on a disk
       }
-      rows.owners = static_cast<int>(roll(3));  // 0 means that all ranks own flat groups
+      // 0 means that each rank owns some flat groups (buffers of parameters)
+      rows.owners = static_cast<int>(roll(3));
       Run run = alone;
       run.split = roll(2) == 0 ? Spread{4, 1} : Spread{2, 2};
       run.options.replicas = run.split.ranks == 4 && roll(2) == 0 ? 2 : 1;
@@ -313,7 +314,8 @@ TEST_CASE("an overflow is skipped alike under every sharding and named") {
       run.split = split;
       check_same(want, reference, alone, recipe(sharding, "fp16", offload), run);
     }
-  // Each step overflows at this scale. A fixed loss scale skips such steps and does not change.
+  // At this loss scale, the gradients of each step overflow. A fixed loss scale skips each of these steps and
+  // does not change.
   Run fixed = alone;
   fixed.steps = 3;
   fixed.options.loss_scale.initial = 0x1p24;
@@ -359,13 +361,15 @@ TEST_CASE("the trace names the first tensor that differs") {
   traced(split, four, recipe("dp", "fp32", "cpu_optimizer"));
   CHECK_FALSE(first_divergence(alone, split));
 
-  Run faster = run;  // the first difference must be in the first update of the embedding
+  // The learning rate is doubled, so the first difference must be in the first update of the embedding.
+  Run faster = run;
   faster.options.learning_rate *= 2;
   traced(other_rate, faster, recipe("zs0"));
   std::string const rate = first_divergence(alone, other_rate).value_or("");
   CHECK(rate.find("step 1, weights after the update, wte.weight, element 0: ") == 0);
 
-  Run masked = run;  // the first difference must be in the first gradient of backward
+  // All targets count now, so the first difference must be in the first gradient of backward.
+  Run masked = run;
   masked.mask_every = 0;
   traced(other_data, masked, recipe("zs0"));
   std::string const data = first_divergence(alone, other_data).value_or("");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests every registered recipe (combination of policies) through the interface AnyTrainer. The bytes in use
-// must equal the planned bytes, settings that are not supported must be refused before memory is allocated,
-// and divergence must end a run.
+// Tests every recipe (combination of policies) that the library registers, with trainers of the type
+// AnyTrainer. The bytes in use must equal the planned bytes. Unsupported options must be refused before
+// memory is allocated. Divergence must end a training run with an error.
 #include <array>
 #include <set>
 #include <string>
@@ -80,7 +80,7 @@ TEST_CASE("every registered recipe uses exactly the bytes it planned") {
       }
     });
   }
-  CHECK(names.size() >= 8);  // the library registers 30 recipes, and a sanitizer build fewer
+  CHECK(names.size() >= 8);  // the library registers 30 recipes; a build with a sanitizer registers fewer
 }
 
 TEST_CASE("the recipe's attention reaches the operations, and a trainer says what ran") {
@@ -137,8 +137,8 @@ TEST_CASE("a huge model is refused at once and its advice trains") {
   CHECK(says(text, "8 ranks plan "));
   CHECK(says(text, "no batch fits at this sequence"));
 
-  // The error suggests the largest batch that fits. With this batch, training must fit into the same memory
-  // limit.
+  // The error suggests the largest batch that fits into memory. Training with this batch must then fit into
+  // the same memory limit.
   options.batch = 64;
   options.sequence = 40;
   options.memory_limit = std::int64_t{12} << 20;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests that units (layers) that are split into segments train to the same bits as whole units, for every
-// choice of sharding and number of ranks.
+// Tests models whose units (layers) are split into segments. They must train to the same bits as the models
+// with whole units, for every sharding and number of ranks.
 #include <memory>
 #include <string>
 #include <string_view>
@@ -20,8 +20,8 @@ namespace {
 
 using namespace support;
 
-/// Trains a model with a recipe and returns the results. Also checks that the peak of the memory equals the
-/// plan.
+/// Trains `model` with the recipe `table` and returns the results. Also checks that the peak of the memory in
+/// use equals the planned memory.
 template <class T, class M>
 Outcome run_with(M const& model, RecipeTable const& table, Run const& run) {
   struct Checked : Engine<Cpu, T> {
@@ -37,7 +37,8 @@ Outcome run_with(M const& model, RecipeTable const& table, Run const& run) {
   });
 }
 
-/// A segmented model with a user's mistake: its backward_input lacks the parameter for the segment.
+/// A segmented model with a mistake that a user could make: its backward_input has no parameter for the
+/// number of the segment, so it always computes segment 0.
 struct Forgetful : SegmentedGpt2 {
   using SegmentedGpt2::SegmentedGpt2;
   template <class Place, class T>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests a user's model, which is not part of the library, with every sharding, through typed trainers. The
-// model has frozen parameters and a parameter that two other units (layers) borrow.
+// Tests that typed trainers train a user's model, which is not part of the library, with every sharding. The
+// user's model is TiedModel (support/tied_model.hpp). It has frozen parameters and a parameter that two other
+// units (layers) borrow.
 #include <atomic>
 #include <chrono>
 #include <cmath>
@@ -28,7 +29,8 @@ Run usual_tied_run() {
   return run;
 }
 
-/// Returns the range of the borrowed parameter in the flat buffer of the unit that owns it.
+/// Returns the range of the token table in the flat buffer of the unit that owns the table. `head` and
+/// another unit borrow it.
 Range table_in(StepPlan const& plan) {
   Borrow const& what = plan.unit(TiedModel::head).borrows.front();
   return plan.layout(what.unit).parameters[static_cast<std::size_t>(what.parameter)];
@@ -69,9 +71,9 @@ TEST_CASE("a user model trains to the same bits under every sharding in fp16") {
 }
 
 TEST_CASE("all borrowers reach the owner's gradient in 16 bits as in fp32") {
-  // In fp32, the units that borrow the table write their gradients to the buffer of the owner's micro-batch
-  // gradient. In 16-bit formats, they write to separate buffers. Except for rounding, both formats must give
-  // the same gradient of the table.
+  // Two units borrow the token table. In fp32, they add their gradients of the table to the micro-batch
+  // gradient of the table's owner. In 16-bit formats, they write these gradients to separate buffers. Except
+  // for rounding, the gradient of the table must be equal in both cases.
   auto const table_gradient = []<class Format>(Format) {
     Run run = usual_tied_run();
     run.split = {1, 2};
@@ -185,7 +187,8 @@ TEST_CASE("a rank that throws mid-step is named and its error is what run throws
       } catch (PeerLost const& error) {
         heard[static_cast<std::size_t>(comm.rank())] = error.what();
         lost[static_cast<std::size_t>(comm.rank())] = error.rank();
-        CHECK_THROWS_AS(trainer.step(batch).get(), PeerLost);  // every later step throws this error again
+        // Every later call of step() throws this error again.
+        CHECK_THROWS_AS(trainer.step(batch).get(), PeerLost);
         CHECK_THROWS_AS(trainer.evaluate(batch), PeerLost);
         throw;
       } catch (std::runtime_error const& error) {
@@ -227,7 +230,7 @@ TEST_CASE("a failed step whose ticket nobody reads still frees the other ranks")
       if (comm.rank() == 0) lost = true;
       for (int waited = 0; waited < 5000 && !lost; ++waited)
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
-      CHECK(lost);  // rank 0 gets the error long before the timeout
+      CHECK(lost);  // rank 0 gets the error long before the timeout of its collective
       ticket.get();
     });
   };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests that a user's policies, which the library does not know, train as built-in policies do. The code of
-// these policies is in the headers of compile_pass/.
+// Tests that policies that a user writes train to the same results as the built-in policies. The code of
+// these user policies is in the headers of compile_pass/.
 #include <string>
 
 #include <doctest/doctest.h>
@@ -17,8 +17,9 @@ namespace {
 
 using namespace support;
 
-/// Trains on 1, 2 and 4 ranks with four micro-batches in total, and on 3 ranks with one micro-batch each.
-/// Each run must have the bits of a run on one rank without sharding and with as many micro-batches in total.
+/// Trains TiedModel on 1, 2 and 4 ranks with four micro-batches per step in total, and on 3 ranks with one
+/// micro-batch per rank and step. The results must have the same bits as training on one rank without
+/// sharding and with the same total number of micro-batches.
 template <class Format, class... Policies>
 void same_at_every_world() {
   for (Spread const split : {Spread{1, 4}, Spread{2, 2}, Spread{4, 1}, Spread{3, 1}}) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// libFuzzer target: arbitrary bytes are read as the trace of monitor --marks. They must give marks in the
-// order of time, or throw an Error with one line of text.
+// libFuzzer target: the reader of `monitor --marks` reads arbitrary bytes as the trace of a training run. It
+// must return marks (times of steps and phases) in the order of time, or throw an Error with one line of
+// text.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>

@@ -14,8 +14,8 @@
 #include "text/input.hpp"
 
 extern "C" int LLVMFuzzerTestOneInput(std::uint8_t const* input, std::size_t size) {
-  // The first byte selects a magic number for the start of the file: none, gzip or zstd. Hardly any arbitrary
-  // bytes begin with one.
+  // The first input byte selects the magic number at the start of the file: none, gzip or zstd. Without this,
+  // hardly any arbitrary bytes would begin with a magic number.
   static constexpr char const* magics[] = {"", "\x1f\x8b\x08", "\x28\xb5\x2f\xfd"};
   std::string bytes = size > 0 ? magics[input[0] % 3] : "";
   if (size > 1) bytes.append(reinterpret_cast<char const*>(input) + 1, size - 1);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// libFuzzer target: arbitrary bytes are read as a file of cuBLASLt plans (algorithms for matrix products).
-// Each plan that is read must be written back as a line of the file.
+// libFuzzer target: arbitrary bytes are read as a file of cuBLASLt plans. A plan is the chosen algorithm for
+// one matrix product. Each plan that is read must give a line of the file if it is written again.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>

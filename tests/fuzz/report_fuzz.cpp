@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// libFuzzer target: arbitrary bytes are read as a file of results. They must give rows that name their source
-// and whose numbers can be drawn in figures, or throw an Error with one line of text.
+// libFuzzer target: the program `report` reads arbitrary bytes as a file of results. The reader must return
+// rows that name their source and whose numbers can be drawn in figures, or throw an Error with one line of
+// text.
 #include <cmath>
 #include <cstddef>
 #include <cstdint>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// libFuzzer target: arbitrary bytes are read as the result file of --from. They must give command-line flags,
-// or throw an Error with one line of text.
+// libFuzzer target: the programs read arbitrary bytes as the result file that the flag --from names. The
+// reader must return command-line flags, or throw an Error with one line of text.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>

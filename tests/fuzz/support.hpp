@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides shared parts of the fuzzers: a check of an error's kind and text, and files in memory.
+// Provides helpers for the fuzz targets: a check of the kind and the text of an error, and files in memory.
 #pragma once
 
 #include <cstddef>
@@ -23,7 +23,7 @@ inline std::string_view text_of(std::uint8_t const* input, std::size_t size) {
   return {reinterpret_cast<char const*>(input), size};
 }
 
-/// Aborts the program unless the text of the error is one line and its kind is one of `kinds`.
+/// Aborts the program unless the text of `error` is one line and the kind of `error` is one of `kinds`.
 inline void check(tessera::Error const& error,
                   std::initializer_list<tessera::ErrorKind> kinds = {tessera::ErrorKind::data}) {
   for (tessera::ErrorKind const kind : kinds)

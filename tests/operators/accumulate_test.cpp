@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests that the sum of micro-batch gradients has the exact bits of a scalar sum in order.
+// Tests the operation accumulate, which adds micro-batch gradients. The result must have the exact bits of a
+// scalar sum in the order of the micro-batches.
 #include "tessera/ops/accumulate.hpp"
 
 #include <cstdint>
@@ -53,7 +54,7 @@ TEST_CASE_TEMPLATE("accumulate adds gradients in order and computes the norm par
           CHECK(same_bits(with_norms.back().values, want.values));
           CHECK(same_bits(norms.back().values, want_norms.back().values));
           if constexpr (std::is_same_v<S, T>)
-            if (first) {  // the result may be written over the first summand
+            if (first) {  // the result may overwrite the first gradient of the sum
               ops::accumulate(machine.context, test::part(from.view(), 0, n), data, count, stride, true);
               machine.finish();
               Array<T> in_place = from.back();

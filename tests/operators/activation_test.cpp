@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests activation functions as separate operations. The expected values are computed in double.
+// Tests activation functions as separate operations, which are not fused into a linear layer. The expected
+// values are computed in double.
 #include "tessera/ops/activation.hpp"
 
 #include <algorithm>
@@ -18,8 +19,8 @@ using test::part;
 
 namespace {
 
-/// Applies an activation to the values of `pre`, which are copied between other elements. Checks that the
-/// other elements do not change. Returns the results.
+/// Applies `activation` to the values of `pre` and returns the results. For the call, the values are copied
+/// into the middle of a longer array. Checks that the elements before and after them do not change.
 template <class T>
 Array<T> activated(Machine& machine, Activation activation, Array<T> const& pre, std::int64_t offset = 0,
                    bool in_place = false) {

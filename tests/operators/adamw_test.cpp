@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests that AdamW has the bits of the scalar formula, and compares it with PyTorch's order of operations in
-// double.
+// Tests the AdamW update. Its results must have the bits of a scalar formula. They are also compared with
+// double-precision results in PyTorch's order of operations.
 #include "tessera/optim/adamw.hpp"
 
 #include <cmath>
@@ -20,7 +20,8 @@ using test::OnPlace;
 
 namespace {
 
-/// The buffers that an update can change.
+/// The buffers that an AdamW update can change: master weights, first and second moments, and rounded
+/// weights.
 template <class S, class T = S>
 struct AdamWState {
   Array<S> master, first, second;
@@ -57,7 +58,7 @@ AdamWState<S, T> adamw(Machine& machine, AdamWState<S, T> const& before, Array<G
   return {master.back(), first.back(), second.back(), separate.back()};
 }
 
-/// Updates `at` as adamw() does, but with the scalar formula for each element.
+/// Updates `at` by the scalar formula, element by element. The result must have the bits of adamw().
 template <class G, class S, class T>
 void update_by_formula(AdamWState<S, T>& at, Array<G> const& gradient, AdamWFactors<S> const& by,
                        AdamWVariant const& variant) {
@@ -68,8 +69,8 @@ void update_by_formula(AdamWState<S, T>& at, Array<G> const& gradient, AdamWFact
   }
 }
 
-/// Compares four updates with the scalar formula. The first and the third update have the flag `skip`. A
-/// skipped update must not change the master weights and the moments.
+/// Runs four AdamW updates and compares their results with the scalar formula. The first and the third update
+/// have the flag `skip`, so they must not change the master weights and the moments.
 template <class G, class S, class T>
 void check_adamw(Machine& machine, std::int64_t n, std::int64_t offset, AdamWWeights weights) {
   CAPTURE(n);
@@ -96,7 +97,7 @@ void check_adamw(Machine& machine, std::int64_t n, std::int64_t offset, AdamWWei
   }
 }
 
-/// One weight and its moments. step() updates them with one gradient.
+/// One weight and its moments. step() updates the weight and the moments with one gradient.
 template <class S>
 struct OneWeight {
   S weight, first = 0, second = 0;
@@ -117,7 +118,7 @@ struct OneWeight {
   }
 };
 
-/// AdamW in double, in the order of torch.optim.AdamW (_single_tensor_adamw): decay, moments, bias
+/// An AdamW update in double, in the order of torch.optim.AdamW (_single_tensor_adamw): decay, moments, bias
 /// corrections, step.
 struct TorchAdamW {
   double rate, beta1, beta2, epsilon, decay;

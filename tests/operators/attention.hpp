@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides shared parts of the attention tests: inputs, a call of the operation for many memory layouts, and
-// a scalar implementation in double as reference.
+// Provides the common code of the attention tests: inputs, a function that calls attention for many memory
+// layouts, and a scalar implementation in double as reference.
 #pragma once
 
 #include <algorithm>
@@ -28,9 +28,9 @@ struct AttentionSize {
   std::int64_t samples, queries;
   int heads;
   std::int64_t head;
-  std::int64_t group = 1;  // query heads per key head
-  std::int64_t first = 0;  // position of the first query
-  std::int64_t keys = 0;   // number of keys; 0 means as many as queries
+  std::int64_t group = 1;  // number of query heads that share one key head
+  std::int64_t first = 0;  // position of the first query in the sequence
+  std::int64_t keys = 0;   // number of keys; 0 means one key for each query
 
   std::int64_t channels() const { return heads * head; }
   std::int64_t key_channels() const { return channels() / group; }
@@ -73,11 +73,11 @@ struct AttentionVariant {
   bool packed = false;      // q, k and v are columns of one tensor; if false, only k and v share a tensor
   bool sums = false;        // also computes sums over blocks of rows of the packed gradient
   std::int64_t gap = 0;     // unused columns before q and before v; if not 0, v comes before k
-  std::int64_t offset = 0;  // of every operand, in elements from an aligned address
+  std::int64_t offset = 0;  // every operand starts this many elements after an aligned address
 };
 
-/// Runs forward and backward and returns their outputs. The output buffers are filled with NaN before the
-/// calls.
+/// Runs forward and backward of attention and returns their results. The output buffers contain NaN before
+/// the calls, so a value that is not written is detected.
 template <class T, class P>
 AttentionOutput<T> attention(Context<P>& context, AttentionInput<T> const& in,
                              AttentionVariant const& variant = {}) {
@@ -86,7 +86,7 @@ AttentionOutput<T> attention(Context<P>& context, AttentionInput<T> const& in,
   AttentionSize const& size = in.size;
   std::int64_t const c = size.channels(), kc = size.key_channels(), gap = variant.gap,
                      offset = variant.offset;
-  // The indices of the first column of the queries, the keys and the values.
+  // `q_at`, `k_at` and `v_at` are the indices of the first column of the queries, the keys and the values.
   std::int64_t const q_at = gap,
                      k_at = variant.packed ? c
                             : gap          ? gap + kc
@@ -151,8 +151,8 @@ struct AttentionDefinition {
   std::vector<double> out, dq, dk, dv, logsumexp;
 };
 
-/// Computes the outputs of forward and backward from the definition of attention, in double, one query of one
-/// head at a time.
+/// Returns the results of forward and backward, computed in double from the definition of attention. Each
+/// query of each head is computed separately.
 template <class T>
 AttentionDefinition attention_definition(AttentionInput<T> const& in) {
   auto const wide = [](Array<T> const& from) {
@@ -200,8 +200,8 @@ AttentionDefinition attention_definition(AttentionInput<T> const& in) {
   return result;
 }
 
-/// Checks results against the definition. The error of a value is |got - want| / (floor + |want|). `limit` is
-/// the allowed error of forward.
+/// Checks that `got` is near `want`, the results of the definition. The error of a value is |got - want| /
+/// (floor + |want|). `limit` is the allowed error of the forward results.
 template <class T>
 void check_near(AttentionOutput<T> const& got, AttentionDefinition const& want,
                 double limit = reference::tolerance<T>(), double floor = 1.0) {
@@ -209,8 +209,8 @@ void check_near(AttentionOutput<T> const& got, AttentionDefinition const& want,
   CHECK(reference::error(got.out, want.out, floor) < limit);
   CHECK(reference::error(got.logsumexp, want.logsumexp, floor) <
         (std::is_same_v<S, T> ? limit : reference::tolerance<S>()));
-  // The backward pass uses the rounded output of forward, and its rounding errors add up over the keys. The
-  // limits are therefore larger.
+  // Backward uses the output of forward, which is rounded. The rounding errors of backward also add up over
+  // the keys. The limits for the gradients are therefore larger than `limit`.
   CHECK(reference::error(got.dq, want.dq, 2 * floor) < 2 * limit);
   CHECK(reference::error(got.dk, want.dk, 2 * floor * want.group) < 2 * limit);
   CHECK(reference::error(got.dv, want.dv, 2 * floor * want.group) < 2 * limit);

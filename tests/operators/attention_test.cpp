@@ -27,8 +27,8 @@ using test::Place;
 
 namespace {
 
-/// Returns one context for each number format in which the matrix products of attention can be computed for
-/// inputs of type T.
+/// Returns one machine (context) for each number format in which a context can compute the matrix products of
+/// attention, if the inputs have type T.
 template <class T>
 std::deque<Machine> attention_machines() {
   std::deque<Machine> machines(1);
@@ -50,8 +50,8 @@ double attention_limit(DType product, bool self_attention) {
   return reference::tolerance<T>() + 2 * of_term;
 }
 
-/// Checks the results of attention in many memory layouts. The inputs are in (-range, range). The error of a
-/// value is |got - want| / (floor + |want|).
+/// Compares the results of attention with its definition, for many memory layouts. The values of the inputs
+/// are in (-range, range). The error of a result is |got - want| / (floor + |want|).
 template <class T>
 void check_attention(std::deque<Machine>& machines, AttentionSize const& size, double range = 1.5,
                      double floor = 1.0) {
@@ -66,8 +66,8 @@ void check_attention(std::deque<Machine>& machines, AttentionSize const& size, d
     test::check_near(got, want, limit, floor);
     CHECK(got == attention(machine.context, in,
                            {.packed = size.self_attention(), .sums = test::on_gpu && size.self_attention()}));
-    // Without tensor cores, a GPU has another kernel for packed operands. Its results may have other bits
-    // than the results for separate operands.
+    // A GPU that computes attention without tensor cores uses different kernels for packed and for separate
+    // operands. The results of the two kernels may differ in bits.
     bool const one_kernel =
         !test::on_gpu || !size.self_attention() ||
         (sizeof(T) < 8 && size.head == 64 && machine.context.math().attention != AttentionKind::reference);
@@ -78,7 +78,7 @@ void check_attention(std::deque<Machine>& machines, AttentionSize const& size, d
       else
         test::check_near(other, want, limit, floor);
     }
-    // For operands that are not aligned, a GPU does not use tensor cores. The format of products then has no
+    // If operands are not aligned, a GPU does not use tensor cores. The number format of products then has no
     // effect, so the limit is the tolerance of T.
     AttentionOutput<T> const unaligned = attention(machine.context, in, {.gap = 5, .offset = 1});
     if (test::on_gpu)
@@ -109,8 +109,8 @@ TEST_CASE_TEMPLATE("attention of wide heads and of long sequences matches its de
   check_attention<T>(machines, {1, 70, 2, 300});
   for (std::int64_t const sequence : {1, 7, 64, 65, 129, 300})
     check_attention<T>(machines, {1, sequence, 2, 256});
-  // On the CPU, wide heads reduce the size of a tile. For 16-bit types, the sums of the queries' gradients
-  // are too large for the scratch memory in this case.
+  // On the CPU, attention uses smaller tiles for wide heads. In this case with a 16-bit type, the sums of the
+  // query gradients do not fit into the scratch memory.
   check_attention<T>(machines, {1, 140, 1, 1900});
 }
 
@@ -127,8 +127,8 @@ TEST_CASE_TEMPLATE("heads of queries may share heads of keys", T, TESSERA_DTYPES
   check_attention<T>(machines, {2, 7, 4, 8, 2});
   check_attention<T>(machines, {1, 65, 3, 33, 3});
   check_attention<T>(machines, {2, 130, 8, 20, 4});
-  // On the CPU and for 16-bit types, the sums of the queries' gradients fit into the scratch memory in the
-  // first of these two cases only.
+  // On the CPU with a 16-bit type, the sums of the query gradients fit into the scratch memory in the first
+  // of these two cases, but not in the second.
   check_attention<T>(machines, {1, 300, 6, 80, 2});
   check_attention<T>(machines, {1, 140, 4, 600, 4});
 }
@@ -140,7 +140,7 @@ TEST_CASE_TEMPLATE("queries may be a span of the positions", T, TESSERA_DTYPES) 
     check_attention<T>(machines, {2, 5, 2, head, 1, 3, 8});
     check_attention<T>(machines, {1, 70, 4, head, 2, 61, 131});
     check_attention<T>(machines,
-                       {1, 66, 2, head, 1, 1001, 1070});  // the last keys are masked for all queries
+                       {1, 66, 2, head, 1, 1001, 1070});  // the last keys are masked for every query
     if (test::on_gpu) check_attention<T>(machines, {1, 200, 2, head, 1, 999, 1210});
     check_attention<T>(machines, {2, 40, 4, head, 4, 0, 300});  // whole blocks of keys are masked
     check_attention<T>(machines, {2, 40, 4, head, 2, 20, 128});
@@ -251,8 +251,8 @@ TEST_CASE_TEMPLATE("attention does not look ahead", T, TESSERA_DTYPES) {
       for (std::int64_t i = changed; i < end; ++i) same += second[i] == first[i];
       CHECK(wrong == 0);
       CHECK(same <= (test::on_gpu || sizeof(T) == 2 ? end / 20 : 0));
-      // A NaN at position 66 must reach every later position. It may reach other rows of its tile of 64 rows,
-      // but no row of the tile before.
+      // Position 66 is changed to NaN, which must reach every later position. Within its tile of 64 rows the
+      // NaN may also reach earlier rows. It must not reach the tile before.
       Array<T> const third =
           change(changed + c, [](double) { return std::numeric_limits<double>::quiet_NaN(); });
       for (std::int64_t i = 0; i < end; ++i)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests that conversion, filling and copying give exactly the expected bits.
+// Tests the operations that convert, fill and copy arrays. Their results must have exactly the expected bits.
 #include "tessera/ops/convert.hpp"
 
 #include <cmath>
@@ -23,8 +23,8 @@ using test::Place;
 
 namespace {
 
-/// Returns random values of many magnitudes, together with the edge cases of conversions: zeros, denormals,
-/// values halfway between two results, the largest value, and infinities.
+/// Returns `n` values for tests of conversions: random values of many magnitudes and the edge cases, which
+/// are zeros, denormals, values halfway between two results, the largest value, and infinities.
 template <class T>
 Array<T> awkward(std::int64_t n) {
   double const edges[] = {0.0,
@@ -61,7 +61,8 @@ void check_convert(Machine& machine) {
     for (std::int64_t const offset : {0, 1}) {
       CAPTURE(n);
       CAPTURE(offset);
-      Array<D> want = poison<D>({n + 2});  // has 2 more elements than are written, which must not change
+      // `want` has 2 elements more than the conversion writes. These 2 elements must not change.
+      Array<D> want = poison<D>({n + 2});
       OnPlace<D> to(want);
       for (std::int64_t i = offset; i < offset + n; ++i)
         want.at(i) = static_cast<D>(source.values[static_cast<std::size_t>(i)]);

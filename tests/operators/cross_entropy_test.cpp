@@ -25,8 +25,8 @@ using test::OnPlace;
 
 namespace {
 
-/// Returns random targets. Some rows have the first class, the last class or class 7, and every ninth row is
-/// masked (-1).
+/// Returns a random target class for each of `rows` rows. Some rows have the first class, the last class or
+/// class 7, and every ninth row is masked (-1).
 Array<std::int32_t> some_targets(std::int64_t rows, std::int64_t classes, std::uint32_t seed) {
   Array<std::int32_t> targets({rows}, 0);
   std::uint32_t state = seed;
@@ -43,8 +43,8 @@ struct ExpectedEntropy {
   std::vector<double> losses, gradient;
 };
 
-/// Returns losses and gradients as the definition of cross-entropy gives them. The logits have `n` columns,
-/// the number of classes.
+/// Returns the losses and the gradients, computed from the definition of cross-entropy. `n` is the number of
+/// classes, which is the number of columns of `logits`.
 template <class Values>
 ExpectedEntropy entropy_definition(Values const& logits, std::int64_t n, Array<std::int32_t> const& targets,
                                    double scale) {
@@ -99,7 +99,7 @@ void check_cross_entropy(Machine& machine, std::int64_t rows, std::int64_t n, do
   EntropyOutput<T> const got = cross_entropy(machine, logits, targets, scale);
   CHECK(reference::error(got.losses, want.losses) < reference::tolerance<S>());
   CHECK(reference::error(got.logits, want.gradient, scale) < reference::tolerance<T>());
-  int wrong = 0;  // gradients of masked rows must be exactly 0
+  int wrong = 0;  // the loss and the gradient of masked rows must be exactly 0
   for (std::int64_t row = 2; row < rows; row += 9) {
     wrong += got.losses[row] != 0.0;
     for (std::int64_t i = row * n; i < (row + 1) * n; ++i) wrong += got.logits[i] != 0.0;
@@ -123,9 +123,9 @@ struct HeadOutput {
   Array<compute_t<T>> losses, sums;
 };
 
-/// Runs the output head of a model: the linear layer, its loss and its gradients. The weights have shape
-/// (P,K). Only their first `n` rows are classes; the others are padding. The weight gradient is computed
-/// twice, in T and in the type of sums.
+/// Runs the output head of a model: a linear layer, its loss and its gradients. The weights have shape (P,
+/// K). The first `n` of their rows belong to classes, and the remaining rows are padding. The weight gradient
+/// is computed in T and, in a second call, in the type of sums.
 template <class T>
 HeadOutput<T> head(Machine& machine, Array<T> const& inputs, Array<T> const& weights, std::int64_t n,
                    Array<std::int32_t> const& targets, double scale) {
@@ -155,7 +155,8 @@ TEST_CASE_TEMPLATE("cross entropy matches its definition", T, TESSERA_DTYPES) {
     for (std::int64_t const n : {1, 7, 8, 9, 15, 129, 256, 2049, 5003})
       check_cross_entropy<T>(machine, rows, n);
   check_cross_entropy<T>(machine, 40, 3001, 9.0, 1.0 / 40);
-  if (test::on_gpu)  // the first two lengths fit into on-chip memory, the last one does not
+  // The logits of a row with the first two lengths fit into on-chip memory, with the last length they do not.
+  if (test::on_gpu)
     for (std::int64_t const n : {50257, 50304, 131075}) check_cross_entropy<T>(machine, 12, n);
 }
 
@@ -202,7 +203,7 @@ TEST_CASE_TEMPLATE("cross entropy has the same bits every time", T, TESSERA_DTYP
 TEST_CASE("cross entropy keeps extreme and broken logits in their rows") {
   TESSERA_NEEDS_PLACE();
   Machine machine;
-  std::int64_t const n = 3000;  // more classes than the CPU reads at once
+  std::int64_t const n = 3000;  // the CPU reads the classes of a row in several parts
   Array<float> logits = reference::random<float>({6, n}, 1, 3e4);
   Array<std::int32_t> targets = some_targets(6, n, 7);
   targets.at(2) = 5;
@@ -211,8 +212,8 @@ TEST_CASE("cross entropy keeps extreme and broken logits in their rows") {
   logits.at(1 * n + 50) = std::numeric_limits<float>::quiet_NaN();
   logits.at(2 * n + 60) = infinity;
   for (std::int64_t i = 0; i < n; ++i) {
-    logits.at(3 * n + i) = i == n - 1 ? 1.0f : -infinity;  // all classes but the target have probability 0
-    logits.at(4 * n + i) = i < 2500 ? -infinity : 2.0f;    // the target, 7, has probability 0
+    logits.at(3 * n + i) = i == n - 1 ? 1.0f : -infinity;  // all classes except the target have probability 0
+    logits.at(4 * n + i) = i < 2500 ? -infinity : 2.0f;    // the target is class 7 and has probability 0
   }
   EntropyOutput<float> const got = cross_entropy(machine, logits, targets, 1.0);
   for (std::int64_t const row : {0, 5}) CHECK(std::isfinite(got.losses[row]));
@@ -245,7 +246,7 @@ TEST_CASE_TEMPLATE("a head with padding rows matches scalar code and has no grad
     CAPTURE(padded);
     double const scale = 0.25, limit = 4 * reference::tolerance<T>();
     Array<T> const x = reference::random<T>({m, k}, 1), unpadded = reference::random<T>({n, k}, 2);
-    // The rows from n on are padding and must have no effect.
+    // The rows of w from row n on are padding and must not affect the results.
     Array<T> w = reference::random<T>({padded, k}, 3);
     std::copy(unpadded.values.begin(), unpadded.values.end(), w.values.begin());
     Array<std::int32_t> const targets = some_targets(m, n, 3);
@@ -283,7 +284,7 @@ TEST_CASE_TEMPLATE("the sum of losses counts valid targets, and the CPU adds in 
   Machine machine;
   for (std::int64_t const rows : {0, 1, 31, 33, 1023, 1024, 1025, 8192, 70001}) {
     CAPTURE(rows);
-    // Values so large that the order of the sum matters.
+    // These values are so large that the order of the additions changes the sum.
     Array<T> const losses = reference::random<T>({rows}, 1, 12.3);
     Array<std::int32_t> const targets = some_targets(rows, 100, 5);
     double want = 0, size = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests embeddings against scalar code that adds in the order that the library documents. All results must
-// have the same bits.
+// Tests embeddings. All results must have the same bits as scalar code that adds in the order that the
+// library documents.
 #include "tessera/ops/embedding.hpp"
 
 #include <algorithm>
@@ -23,7 +23,7 @@ namespace {
 
 struct EmbeddingSize {
   std::int64_t samples, sequence, channels, vocabulary, positions;
-  std::uint32_t percent;  // this percentage of the tokens has one and the same id
+  std::uint32_t percent;  // this percentage of the tokens has the same token id
 };
 
 template <class T>
@@ -48,7 +48,8 @@ struct EmbeddingInput {
   }
   Array<std::int32_t> tokens;
   Array<T> wte, wpe, dy;
-  Array<compute_t<T>> borrowed;  // the part of wte's gradient from the output head, which also uses wte
+  // A part of the gradient of wte that the output head computed, because the head uses wte too.
+  Array<compute_t<T>> borrowed;
 };
 
 template <class T>
@@ -62,8 +63,9 @@ struct EmbeddingOutput {
 struct EmbeddingVariant {
   bool positions = true, fresh = true;
   ops::EmbeddingOptions options = {};
-  std::int64_t offset = 0;  // of wte and dy, in elements from an aligned address
-  bool in_place = false;    // sums in dwte itself; only if T is the type of sums
+  std::int64_t offset = 0;  // wte and dy start this many elements after an aligned address
+  // Adds the gradient in dwte itself; this is possible only if T is the type of sums.
+  bool in_place = false;
 };
 
 template <class T>
@@ -87,7 +89,7 @@ EmbeddingOutput<T> embedding(Machine& machine, EmbeddingInput<T> const& in, Embe
   return result;
 }
 
-/// Returns what embedding() returns, computed with scalar code. Sums have the type compute_t<T>, add in the
+/// Computes the results of embedding() with scalar code. Sums have the type compute_t<T>, are added in the
 /// order of the tokens, and are rounded to T once.
 template <class T>
 EmbeddingOutput<T> embedding_definition(EmbeddingInput<T> const& in, EmbeddingVariant const& variant) {

@@ -42,11 +42,12 @@ struct LayerNormOutput {
 };
 
 struct LayerNormVariant {
-  enum Result { separate, in_dy, in_residual };  // the memory for dx: separate, dy's or the residual's
+  // dx is written to separate memory, over dy, or over the residual's gradient.
+  enum Result { separate, in_dy, in_residual };
   bool residual = false;
-  std::int64_t offset = 0;  // of every operand, in elements from an aligned address
+  std::int64_t offset = 0;  // every operand starts this many elements after an aligned address
   Result dx = separate;
-  bool sums = false;  // also computes sums over blocks of rows, which a GPU can do in the same pass
+  bool sums = false;  // also computes column sums of blocks of rows, which a GPU can do in the same pass
 };
 
 template <class T>
@@ -77,8 +78,8 @@ LayerNormOutput<T> layer_norm(Machine& machine, LayerNormInput<T> const& in,
   return {y.back(), dx.back(), dgamma.back(), dbeta.back(), mean.back(), rstd.back()};
 }
 
-/// Checks all results against scalar code, first without and then with a residual gradient, which is added to
-/// dx.
+/// Compares all results of layer normalization with scalar code, first without and then with a residual
+/// gradient. A residual gradient is added to dx.
 template <class T>
 void check_layer_norm(Machine& machine, std::int64_t rows, std::int64_t columns) {
   CAPTURE(rows);
@@ -120,8 +121,8 @@ void check_layer_norm(Machine& machine, std::int64_t rows, std::int64_t columns)
     CHECK(reference::error(got.dx, dx, dx_floor) < limit);
     CHECK(reference::error(got.dgamma, dgamma, tall) < limit);
     CHECK(reference::error(got.dbeta, dbeta, tall) < limit);
-    // A second run must have the same bits, also with unaligned operands, with dx in the memory of dy or of
-    // the residual, and with additional sums.
+    // Further calls must give the same bits, also if the operands are not aligned, if dx overwrites dy or the
+    // residual gradient, and if additional sums are computed.
     for (std::int64_t const offset : {0, 1})
       for (int sums = 0; sums <= int(test::on_gpu); ++sums)
         for (auto const result :
@@ -145,9 +146,10 @@ TEST_CASE_TEMPLATE("layer norm matches scalar code", T, TESSERA_DTYPES) {
 TEST_CASE_TEMPLATE("layer norm of many rows and of long rows matches scalar code", T, TESSERA_DTYPES) {
   TESSERA_NEEDS_PLACE();
   Machine machine;
-  check_layer_norm<T>(machine, 5003, 40);  // a GPU's thread block handles several of these rows
+  check_layer_norm<T>(machine, 5003, 40);  // one thread block of a GPU handles several of these short rows
   check_layer_norm<T>(machine, 2117, 264);
-  check_layer_norm<T>(machine, 2117, 600);  // one warp per row; some lanes have fewer values
+  // A GPU uses one warp per row, and some threads of the warp have fewer values.
+  check_layer_norm<T>(machine, 2117, 600);
   check_layer_norm<T>(machine, 601, 1600);
   // These lengths include the longest rows that fit into a GPU's registers, the shortest rows that do not
   // fit, and rows that are read in three parts.

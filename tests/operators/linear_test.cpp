@@ -51,24 +51,26 @@ struct LinearInput {
 template <class T>
 struct LinearOutput {
   Array<T> y, pre, dx, dw, dbias;
-  // Dbias in a call without dw, and dbias of the layer before this one, whose dy is dx.
+  // `dbias_alone` is dbias from a call that does not compute dw. `dbias_before` is the bias gradient of the
+  // previous layer, whose dy is dx.
   Array<T> dbias_alone, dbias_before;
   Array<compute_t<T>> dw_sums;
 
   bool operator==(LinearOutput const&) const = default;
 };
 
-/// The options of a call. `residual`, `activation` and `scale` apply to y in forward and to dx in backward.
+/// The options of one test of a linear layer. `residual`, `activation` and `scale` apply to y in forward and
+/// to dx in backward.
 struct LinearVariant {
   bool transposed = false, bias = false, residual = false;
   Activation activation = Activation::none;
   double scale = 1.0;
-  std::int64_t offset = 0;  // of every operand, in elements from an aligned address
+  std::int64_t offset = 0;  // every operand starts this many elements after an aligned address
   bool in_place = false;    // writes results over the residuals
 };
 
-/// Runs forward and backward and returns all results. Also checks that a result has the same bits if other
-/// results are not requested.
+/// Runs forward and backward of a linear layer and returns all results. Also checks that the bits of a result
+/// do not depend on the other results that are computed in the same call.
 template <class T>
 LinearOutput<T> linear(Machine& machine, LinearInput<T> const& in, LinearVariant const& variant = {}) {
   using S = compute_t<T>;
@@ -141,8 +143,8 @@ std::vector<double> column_sums(Array<T> const& of) {
   return sums;
 }
 
-/// Checks all results against scalar code, with many combinations of options, for a weight that is transposed
-/// and for one that is not. `limit` is the allowed error of matrix products.
+/// Compares all results of a linear layer with scalar code, for many combinations of options, and for a
+/// weight that is stored transposed and one that is not. `limit` is the allowed error of a matrix product.
 template <class T>
 void check_linear(Machine& machine, LinearSize const& size, double limit = reference::tolerance<T>()) {
   using S = compute_t<T>;
@@ -299,8 +301,8 @@ TEST_CASE_TEMPLATE("a linear layer takes no rows at all, and its gradients are z
   CHECK(reference::error(dbias_of_partials.back(), std::vector<double>(9, 0.0)) == 0);
 }
 
-// The weight is 1, so y is the value of the activation at x. dx is its derivative at `before`, which equals
-// x.
+// The weight is 1, so y is the activation of x. dx is the derivative of the activation at `before`, which has
+// the same values as x.
 TEST_CASE_TEMPLATE("activations and their derivatives keep NaN and have their limits", T, TESSERA_DTYPES) {
   TESSERA_NEEDS_PLACE();
   Machine machine;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests the sums of squares of blocks for exact bits, and the search for the first value that is not finite.
+// Tests the operation norm_partials. It computes the sum of squares of each block of 4096 values, which must
+// have exact bits. It also finds the first value that is not finite.
 #include "tessera/ops/norm.hpp"
 
 #include <algorithm>
@@ -92,7 +93,7 @@ TEST_CASE_TEMPLATE(
   std::int64_t const n = 40 * 4096 + 17, begin = 1000;
   double const infinity = std::numeric_limits<double>::infinity();
   Array<T> const finite = reference::random<T>({n}, 5, 3.0);
-  using Noted = std::pair<std::int64_t, std::int64_t>;  // unit (layer) and element
+  using Noted = std::pair<std::int64_t, std::int64_t>;  // a unit (layer), and the index of an element in it
   auto const noted = [&](std::vector<std::int64_t> const& where, double value, BadElement before) {
     Array<T> values = finite;
     for (std::int64_t const i : where) values.at(i) = static_cast<T>(value);
@@ -107,15 +108,16 @@ TEST_CASE_TEMPLATE(
   CHECK(noted({}, 0, {}) == Noted(-1, -1));
   CHECK(noted({n - 1}, infinity, {}) == Noted(3, begin + n - 1));
   CHECK(noted({8191, 4096, 4100, 100000, n - 1}, infinity, {}) == Noted(3, begin + 4096));
-  // If several units have bad elements, the unit that backward reaches first is kept. Backward reaches unit 3
-  // before unit 2, but after unit 4.
+  // The third argument of `noted` is a bad element (infinite or NaN) that was found earlier. If two units
+  // have bad elements, the unit that backward reaches first is kept. The new element is in unit 3. Backward
+  // reaches unit 3 before unit 2, but after unit 4.
   CHECK(noted({30000}, infinity, {2, 7}) == Noted(3, begin + 30000));
   CHECK(noted({30000}, infinity, {4, 7}) == Noted(4, 7));
   std::vector<std::int64_t> all;
   for (std::int64_t i = 5; i < n; ++i) all.push_back(i);
   CHECK(noted(all, infinity, {}) == Noted(3, begin + 5));
-  // If the square of a value overflows, the sum of its block is not finite. No single value is infinite or
-  // NaN, so the noted position is the first element of the block of 4096.
+  // 1e25 is finite, but its square overflows, so the sum of its block of 4096 values is not finite. The block
+  // has no infinite or NaN value, so the first element of the block is noted.
   if constexpr (!std::is_same_v<T, tessera::half>) CHECK(noted({4100}, 1e25, {}) == Noted(3, begin + 4096));
 }
 

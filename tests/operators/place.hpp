@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides the device on which this build tests operators: a GPU if nvcc compiles the test, otherwise the
-// CPU. The tests of this folder are compiled for both devices.
+// Defines Place, the device on which this build tests operators, and test helpers for it. Place is a GPU if
+// nvcc compiles the test, otherwise the CPU. All tests of this folder are compiled for both devices.
 #pragma once
 
 #include <algorithm>
@@ -35,8 +35,8 @@ using Machine = Gpu;
 template <class T>
 using OnPlace = OnGpu<T>;
 
-/// Runs work(machine) three times. Returns whether all results have the same bits. A result is an array or a
-/// struct of arrays.
+/// Calls work(machine) three times on one GPU. Returns whether all three results have the same bits. A result
+/// is an array or a struct of arrays.
 template <class F>
 bool same_bits_every_time(F const& work) {
   Machine machine;
@@ -46,14 +46,15 @@ bool same_bits_every_time(F const& work) {
 #else
 using Place = Cpu;
 
-/// A CPU context and the workspace that it uses.
+/// A CPU context and the workspace memory that the context uses. Tests call finish() before they read
+/// results.
 struct Machine : reference::Machine {
   explicit Machine(int threads = 2) : reference::Machine(threads) {}
-  void finish() {}  // an operation on the CPU has ended when its function returns
+  void finish() {}  // does nothing, because an operation on the CPU has ended when its function returns
 };
 
-/// A copy of an array on the tested device. It starts `offset` elements after an aligned address. back()
-/// returns its present values.
+/// A copy of an array in the memory of the tested device. The copy starts `offset` elements after an aligned
+/// address. back() returns the present values of the copy as an array on the host.
 template <class T>
 class OnPlace {
  public:
@@ -75,8 +76,8 @@ class OnPlace {
   std::vector<T> memory_;
 };
 
-/// Runs work(machine) with 1, 2 and 3 threads. Returns whether all results have the same bits. A result is an
-/// array or a struct of arrays.
+/// Calls work(machine) with a machine of 1 thread, of 2 threads and of 3 threads. Returns whether all three
+/// results have the same bits. A result is an array or a struct of arrays.
 template <class F>
 bool same_bits_every_time(F const& work) {
   Machine one(1), two(2), three(3);
@@ -88,12 +89,12 @@ bool same_bits_every_time(F const& work) {
 /// Whether this build tests a GPU. Some tests then add sizes for which the GPU kernels have separate code.
 inline constexpr bool on_gpu = std::is_same_v<Place, Cuda>;
 
-/// The lengths of flat arrays in tests: near the size of a SIMD vector, near multiples of blocks of 4096, and
-/// longer than one thread block handles.
+/// The lengths of one-dimensional arrays in tests: lengths near the size of a SIMD vector, lengths near
+/// multiples of 4096 (the size of a block), and a length that is more than one GPU thread block handles.
 inline constexpr std::int64_t lengths[] = {0, 1, 3, 15, 16, 17, 255, 2047, 4095, 4096, 4097, 13001, 100003};
 
-/// Returns the elements [begin, begin + count) of a flat tensor. If `begin` is odd, the result is not aligned
-/// for vector accesses.
+/// Returns `count` elements of the tensor `of`, from index `begin` on. If `begin` is odd, the result is not
+/// aligned for vector accesses.
 template <class T>
 Tensor<T, Place> part(Tensor<T, Place> of, std::int64_t begin, std::int64_t count) {
   return {of.data() + begin, {count}};
@@ -101,13 +102,14 @@ Tensor<T, Place> part(Tensor<T, Place> of, std::int64_t begin, std::int64_t coun
 
 }  // namespace test
 
-/// Must be the first line of each test case. On a machine without the tested device, it ends the test case.
+/// Must be the first statement of each test case. If the machine does not have the tested device, it ends the
+/// test case.
 #ifdef __CUDACC__
 #define TESSERA_NEEDS_PLACE() TESSERA_NEEDS_GPU()
 #else
 #define TESSERA_NEEDS_PLACE() static_cast<void>(0)
 #endif
 
-/// The number formats for TEST_CASE_TEMPLATE. `half` is qualified, because CUDA defines another type of this
-/// name.
+/// The number formats of tests, as arguments for TEST_CASE_TEMPLATE. `half` is qualified, because CUDA
+/// defines another type with the name `half`.
 #define TESSERA_DTYPES float, double, tessera::half, tessera::bfloat16

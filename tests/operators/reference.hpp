@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides scalar implementations of the operations in double as references, and the only table of tolerances
-// of the tests.
+// Provides what all operator tests compare with: scalar implementations of the operations in double, and the
+// only table of tolerances of the tests.
 #pragma once
 
 #include <cmath>
@@ -31,7 +31,7 @@ constexpr double tolerance() {
   return 1.2e-2;  // bfloat16
 }
 
-/// A CPU context and the workspace that it uses.
+/// A CPU context for tests of operations, together with the workspace memory that the context uses.
 struct Machine {
   explicit Machine(int threads)
       : workspace(Context<Cpu>::workspace_bytes(threads)), context(threads, workspace) {}
@@ -45,8 +45,8 @@ bool same_bits(std::vector<T> const& a, std::vector<T> const& b) {
   return a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
 }
 
-/// An array of values with a shape. Arrays are equal if their values have the same bits. view() returns the
-/// tensor that operations take.
+/// An array of values with a shape. Two arrays are equal if their values have the same bits. view() returns
+/// the tensor that is passed to an operation.
 template <class T>
 struct Array {
   Array(Shape const& array_shape, T value = T(0.0f))
@@ -72,9 +72,9 @@ Array<T> random(Shape const& shape, std::uint32_t seed, double range = 1.0) {
   return result;
 }
 
-/// Returns the largest |got - want| / (floor + |want|) of all values. `floors` has one floor for each value;
-/// the overload below has one floor for all values. Returns NaN if a result is NaN, and infinity if the
-/// numbers of values differ.
+/// Returns the largest error |got - want| / (floor + |want|) of all values. `floors` has the floor of each
+/// value. The overload below has one floor for all values. Returns NaN if a value of `got` is NaN, and
+/// infinity if `got` and `want` have different sizes.
 template <class T, class U>
 double error(Array<T> const& got, std::vector<U> const& want, std::vector<double> const& floors) {
   if (got.values.size() != want.size()) return std::numeric_limits<double>::infinity();
@@ -94,14 +94,14 @@ double error(Array<T> const& got, std::vector<U> const& want, double floor = 1.0
   return error(got, want, std::vector<double>(want.size(), floor));
 }
 
-/// Returns an array of NaN. Tests give it to operations that must overwrite every element.
+/// Returns an array of NaN. A test uses it as the output of an operation that must overwrite every element.
 template <class T>
 Array<T> poison(Shape const& shape) {
   return Array<T>(shape, T(std::numeric_limits<float>::quiet_NaN()));
 }
 
-/// Returns the matrix product (m, n) of a and b, computed in double by three loops. Each factor can be stored
-/// transposed.
+/// Returns the (m, n) product of the matrices a and b, computed in double by three loops. `a_transposed` and
+/// `b_transposed` say whether a matrix is stored transposed.
 template <class A, class B>
 std::vector<double> product(Array<A> const& a, bool a_transposed, Array<B> const& b, bool b_transposed,
                             std::int64_t m, std::int64_t n, std::int64_t depth) {
@@ -116,8 +116,8 @@ std::vector<double> product(Array<A> const& a, bool a_transposed, Array<B> const
 }
 
 /// Compares the column sums of `partials` (blocks, N) with the column sums of `of` (..., N). Returns the
-/// largest error of a column. The error is divided by the epsilon of S and by 1 plus the sum of the column's
-/// absolute values.
+/// largest error of a column, in units of the epsilon of S. The error of a column is relative to 1 plus the
+/// sum of the absolute values of the column.
 template <class S, class T>
 double sum_error(Array<S> const& partials, Array<T> const& of) {
   auto const columns = static_cast<std::size_t>(of.shape.columns());
@@ -173,7 +173,8 @@ inline double weighted(Array<double> const& weights, Array<double> const& values
   return sum;
 }
 
-/// Runs work(machine) with 1, 2 and 3 threads. Returns whether all results have the same bits.
+/// Calls work(machine) with a machine of 1 thread, of 2 threads and of 3 threads. Returns whether all three
+/// results have the same bits.
 template <class F>
 bool same_for_all_threads(F const& work) {
   Machine one(1), two(2), three(3);

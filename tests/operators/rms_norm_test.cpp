@@ -43,12 +43,12 @@ struct RmsNormOutput {
 
 struct RmsNormVariant {
   bool residual = false;
-  std::int64_t offset = 0;  // of every operand, in elements from an aligned address
+  std::int64_t offset = 0;  // every operand starts this many elements after an aligned address
   bool in_place = false;    // writes dx over the residual's gradient if there is one, otherwise over dy
 };
 
-/// Runs forward and backward and returns their results. Also checks that dx has the same bits if the partial
-/// sums are not requested.
+/// Runs forward and backward of RMS normalization and returns the results. Also checks that dx has the same
+/// bits whether or not the partial sums for the weight gradient are requested.
 template <class T>
 RmsNormOutput<T> rms_norm(Machine& machine, RmsNormInput<T> const& in, RmsNormVariant const& variant = {}) {
   using S = compute_t<T>;
@@ -71,8 +71,8 @@ RmsNormOutput<T> rms_norm(Machine& machine, RmsNormInput<T> const& in, RmsNormVa
   return {y.back(), dx.back(), dgamma.back(), rstd.back()};
 }
 
-/// Checks all results against scalar code, first without and then with a residual gradient, which is added to
-/// dx.
+/// Compares all results of RMS normalization with scalar code, first without and then with a residual
+/// gradient. A residual gradient is added to dx.
 template <class T>
 void check_rms_norm(Machine& machine, std::int64_t rows, std::int64_t columns) {
   CAPTURE(rows);
@@ -105,7 +105,8 @@ void check_rms_norm(Machine& machine, std::int64_t rows, std::int64_t columns) {
     CHECK(reference::error(got.rstd, rstd, 3.0) < reference::tolerance<compute_t<T>>());
     CHECK(reference::error(got.dx, dx, dx_floor) < limit);
     CHECK(reference::error(got.dgamma, dgamma, std::sqrt(double(rows))) < limit);
-    // A second run must have the same bits, also with unaligned operands and with dx written over an operand.
+    // Further calls must give the same bits, also if the operands are not aligned or if dx overwrites an
+    // operand.
     for (std::int64_t const offset : {0, 1})
       for (bool const in_place : {false, true})
         CHECK(got == rms_norm(machine, in, {with_residual, offset, in_place}));
@@ -127,11 +128,11 @@ TEST_CASE_TEMPLATE("rms norm matches scalar code", T, TESSERA_DTYPES) {
 TEST_CASE_TEMPLATE("rms norm of many rows and of long rows matches scalar code", T, TESSERA_DTYPES) {
   TESSERA_NEEDS_PLACE();
   Machine machine;
-  check_rms_norm<T>(machine, 5003, 40);  // a GPU's thread block handles several of these rows
+  check_rms_norm<T>(machine, 5003, 40);  // one thread block of a GPU handles several of these short rows
   check_rms_norm<T>(machine, 601, 1600);
   check_rms_norm<T>(machine, 33, 4096);
-  // These are the longest rows that fit into a GPU's registers, the shortest rows that do not fit, and a row
-  // that is read in three parts.
+  // The first two lengths are the longest row that fits into a GPU's registers and the shortest row that does
+  // not fit. A row of the third length is read in three parts.
   for (std::int64_t const columns : {8192, 8193, 33001}) check_rms_norm<T>(machine, 5, columns);
   check_rms_norm<T>(machine, 1100, 2050);  // in fp64, these rows do not fit into registers
 }

@@ -22,8 +22,8 @@ using test::Place;
 
 namespace {
 
-/// Returns x (B,T,C) with every pair of values rotated by the angle of its position. Angles are rounded to
-/// compute_t<T>.
+/// Returns x (B, T, C) after rotary position embedding, computed from the definition: each pair of values is
+/// rotated by the angle of its position and frequency. Angles are rounded to compute_t<T>.
 template <class T>
 std::vector<double> rotary_definition(Array<T> const& x, ops::RotaryFrequencies const& frequencies,
                                       ops::RotaryOptions const& with) {
@@ -52,8 +52,9 @@ Array<T> rotated(Machine& machine, Array<T> const& x, ops::RotaryFrequencies con
   return to.back();
 }
 
-/// Rotates x in place while x is a part of wider rows, with `before` columns in front of it and `after`
-/// columns behind it. Checks that these additional columns do not change. Returns the rotated x.
+/// Rotates x in place and returns the rotated x. For the call, x is copied into wider rows with `before`
+/// additional columns in front of x and `after` columns behind it. Checks that the additional columns do not
+/// change.
 template <class T>
 Array<T> rotated_in_columns(Machine& machine, Array<T> const& x, ops::RotaryFrequencies const& frequencies,
                             ops::RotaryOptions const& with, std::int64_t before, std::int64_t after) {
@@ -133,8 +134,8 @@ TEST_CASE_TEMPLATE("rotary matches its definition", T, TESSERA_DTYPES) {
         CHECK(reference::error(rotated(machine, y, frequencies, {first, !transposed}), x.values) <
               2 * reference::tolerance<T>());
         CHECK(same_bits(rotated(machine, x, frequencies, with, true).values, y.values));
-        // In the first call, rows are not aligned for a GPU's vector loads. In the second, with 8 and 16 more
-        // columns, they are.
+        // In the first call, the rows are not aligned for the vector loads of a GPU. In the second call,
+        // which has 8 and 16 additional columns, the rows are aligned.
         CHECK(same_bits(rotated_in_columns(machine, x, frequencies, with, 4, 3).values, y.values));
         CHECK(same_bits(rotated_in_columns(machine, x, frequencies, with, 8, 16).values, y.values));
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests that one call that updates many arrays, or computes their norms, has the same bits as one call for
-// each array. The arrays of such a call are the rows of a table.
+// Tests the operations that process many arrays in one call: AdamW updates, and norms of gradients. Such a
+// call gets a table with one row for each array. Its results must have the same bits as the results of one
+// call for each array.
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -38,10 +39,11 @@ struct RowsOutput {
   }
 };
 
-/// Updates `count` arrays of several lengths and computes the norms of their gradients. G is the number
-/// format of gradients, and S is the format of the optimizer state. T is the format of weights that are
-/// separate from the master weights, or void if only master weights exist. Every fifth array is not aligned
-/// and every ninth is empty. The gradients of arrays 3 and 16 end with infinity.
+/// Updates `count` arrays of several lengths and computes the norms of their gradients. `run` says whether
+/// one call handles all arrays. G is the number format of gradients, and S is the format of the optimizer
+/// state. T is the format of weights that are separate from the master weights, or void if only master
+/// weights exist. Every fifth array is not aligned, and every ninth is empty. The gradients of arrays 3 and
+/// 16 end with infinity.
 template <class G, class S, class T, class W = std::conditional_t<std::is_void_v<T>, S, T>>
 RowsOutput<S, W> update_rows(RowsRun run, int count, bool skipped) {
   constexpr std::int64_t lengths[] = {1, 7, 4096, 4097, 33000, 65536, 12289};
@@ -65,7 +67,8 @@ RowsOutput<S, W> update_rows(RowsRun run, int count, bool skipped) {
   Array<AdamWFactors<S>> both({2}, adamw_factors<S>(options, 3e-3, 0.9, 0.95, 0.3, true));
   both.at(1) = adamw_factors<S>(options, 3e-3, 0.9, 0.95, 0.3, false);
 
-  Machine machine;  // a new machine, because a graph keeps the addresses of its buffers
+  // This call has its own machine, because a CUDA graph keeps the addresses of the buffers of its call.
+  Machine machine;
   OnPlace<AdamWFactors<S>> factors(both);
   OnPlace<std::int64_t> skip(Array<std::int64_t>({1}, skipped));
   OnPlace<BadElement> bad(Array<BadElement>({1}, BadElement{}));
@@ -125,7 +128,7 @@ void check_rows(int count, bool skipped) {
   auto const want = update_rows<G, S, T>(RowsRun::one_by_one, count, skipped);
   CHECK(want == update_rows<G, S, T>(RowsRun::rows, count, skipped));
   CHECK(want == update_rows<G, S, T>(RowsRun::rows_in_a_graph, count, skipped));
-  // Without separate weights, their buffer stays NaN.
+  // If no separate weights exist, the buffer for separate weights must keep its NaN.
   CHECK(std::isnan(want.weights[0]) == std::is_void_v<T>);
   CHECK(want.bad.unit == (count > 16 ? 16 : -1));
   CHECK(want.bad.element == (count > 16 ? 1000 * 16 + 4096 - 1 : -1));
@@ -144,7 +147,7 @@ TEST_CASE("updates and norms of rows have the bits of calls one by one") {
     check_rows<double, double, void>(test::on_gpu ? 30 : 20, skipped);
     check_rows<bfloat16, float, bfloat16>(1, skipped);
   }
-  // 300 arrays are more than one thread block handles.
+  // 300 arrays are more than one GPU thread block handles.
   if (test::on_gpu) check_rows<float, float, bfloat16>(300, false);
 }
 

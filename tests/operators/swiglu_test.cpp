@@ -34,8 +34,9 @@ struct SwiGluOutput {
   bool operator==(SwiGluOutput const&) const = default;
 };
 
-/// Runs forward and backward and returns their results. Every operand starts `offset` elements after an
-/// aligned address. If `in_place`, y overwrites a copy of gate, dgate overwrites dy, and dup overwrites up.
+/// Runs forward and backward of SwiGLU and returns the results. Every operand starts `offset` elements after
+/// an aligned address. If `in_place` is true, y overwrites a copy of gate, dgate overwrites dy, and dup
+/// overwrites up.
 template <class T>
 SwiGluOutput<T> swiglu(Machine& machine, SwiGluInput<T> const& in, std::int64_t offset = 0,
                        bool in_place = false) {
@@ -58,8 +59,8 @@ TEST_CASE_TEMPLATE("swiglu matches its definition", T, TESSERA_DTYPES) {
   for (std::int64_t const n : {1, 7, 15, 16, 17, 255, 2047, 4095, 4096, 4097, 13001, 100003}) {
     CAPTURE(n);
     SwiGluInput<T> in(n);
-    in.gate.at(0) = T(-1000.0f);     // exp(-x) is infinite
-    in.gate.at(n / 2) = T(1000.0f);  // exp(-x) is 0
+    in.gate.at(0) = T(-1000.0f);     // here exp(-gate) is infinite
+    in.gate.at(n / 2) = T(1000.0f);  // here exp(-gate) is 0
     std::vector<double> y, dgate, dup;
     for (std::int64_t i = 0; i < n; ++i) {
       double const gate = in.gate[i], s = 1 / (1 + std::exp(-gate));

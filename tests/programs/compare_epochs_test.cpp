@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests compare for whole epochs over records: columns, files, and final weights that do not depend on the
-// split over ranks. Also tests initial weights from a file.
+// Tests the program `compare` if it trains for whole epochs (passes over the data) on records: the columns of
+// its table, its files, and final weights that do not depend on the split of the batch over ranks. Also tests
+// initial weights from a file.
 #include "programs/compare_support.hpp"
 
 using test::column, test::Compare, test::field, test::Json;
 
 namespace {
 
-/// A shell with the file lines.txt of 30 lines. The comparisons use the first 25 lines that are long enough
-/// as samples.
+/// Runs commands in a temporary folder with the file lines.txt, which has 30 lines of text. Each comparison
+/// trains on 25 samples: the first 25 lines that are long enough.
 struct Epochs : Compare {
   Epochs() { passes("for i in $(seq 30); do echo \"$i quick brown foxes\" | cut -c -$i; done > lines.txt"); }
   static inline std::string const samples =
@@ -45,7 +46,7 @@ TEST_CASE("compare epochs: rows have statistics of each epoch, and weights are i
   CHECK(log.size() == 3);
   CHECK(log.at(0) == "epoch,steps,samples,seconds,samples_per_sec,loss,loss_with_padding");
 
-  // A later comparison that counts steps, not epochs, removes the log of epochs.
+  // A later comparison in the same folder counts steps, not epochs. It removes the log of epochs.
   sh.passes("compare --steps 2 --warmup 0 --ranks 1 --stages 0" + split);
   CHECK(sh.passes("ls " + runs + "*") == "step_log.csv\n");
   CHECK(field(sh.json("results/compare.json"), "rows", 0, "epochs").is_null());

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks every flags file of examples/experiments. compare must accept the flags of the file. The comments of
-// the file must name the work that the experiment repeats and, for published figures, the assumptions. The
-// table of the README must list the file.
+// Checks every flags file (file with command-line flags of `compare`) in examples/experiments. The program
+// `compare` must accept the flags. The comments in the flags file must name the publication whose experiment
+// it repeats and, for published figures, the assumptions. The table of the README must list the flags file.
 #include "programs/harness.hpp"
 
 using test::has;
@@ -23,8 +23,8 @@ TEST_CASE("compare: each flags file of the experiments is accepted, explained an
     sh.passes("compare --list @" + entry.path().string());
     CHECK(std::count(comments.begin(), comments.end(), '\n') >= 2);
     CHECK(has(readme, "`" + name + "`"));
-    // A GPU must work for seconds before its power and utilisation can be measured. Epochs are long enough
-    // for this.
+    // The power and the utilisation of a GPU can be measured only if the GPU works for some seconds. Whole
+    // epochs take long enough for this.
     if (!name.starts_with("cpu-")) test::shows(flags, "--min-time 3|--epochs ");
     if (has(comments, "# Published")) {
       // With --published, compare prints the published figures of published.json next to the measured ones.

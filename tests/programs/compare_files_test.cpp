@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests the names of compare's files, its standard output, rows that fail, and the spellings of flags.
+// Tests the program `compare`: the names of its output files, its standard output, rows of its table whose
+// training fails, and the spellings of its flags.
 #include "programs/compare_support.hpp"
 
 using test::column, test::Compare, test::field, test::has, test::Json, test::matches, test::shows;
@@ -32,7 +33,9 @@ TEST_CASE("compare files: the default is JSON, CSV, a page, and a step log for e
 }
 
 TEST_CASE("compare files: if the page cannot be written, the other files remain") {
-  Compare const sh;  // a limit of 15 KiB a file is enough for a row but not for a page
+  // `ulimit -f 30` limits each file to 15 KiB. The result of one row fits into this size, but the HTML page
+  // does not.
+  Compare const sh;
   auto const end = sh.run("trap '' XFSZ; ulimit -f 30; compare --stages 0 --output-dir full" + row_to_file);
   CHECK(end.code == 0);
   shows(end.err, R"(
@@ -51,11 +54,12 @@ TEST_CASE("compare files: --output-dir, --csv, --json and --format write the nam
   CHECK(sh.exists("a/b/compare.json"));
   CHECK_FALSE(sh.exists("results"));
 
-  auto const end = sh.run(one + "--json -");  // with `--json -`, only the data is printed
+  auto const end = sh.run(one + "--json -");  // with `--json -`, stdout has only the JSON
   CHECK(end.code == 0);
   CHECK(field(Json::parse(end.out), "rows", 0, "status") == "ok");
   shows(end.err, "rows: 1 ok");
-  sh.passes(one + "--warmup 0 --json /dev/stdout > both.txt");  // both.txt gets the printed text and the JSON
+  // With --json /dev/stdout, `compare` writes its printed text and then the JSON to both.txt.
+  sh.passes(one + "--warmup 0 --json /dev/stdout > both.txt");
   shows(sh.text("both.txt"), R"(
       \nrows: 1 ok\n
       "schema_version": 3)");
@@ -77,8 +81,8 @@ TEST_CASE("compare files: flags have other spellings, and of repeated flags the 
                                            "zs0_bf16_ranks2_bs2_sl16_offcpu_acc2",
                                            "zs2_bf16_ranks2_bs2_sl16_offcpu_acc2"});
   CHECK(field(rows, 0, "losses").size() == 3);
-  // If all values of --strategies are names of offloads, the flag selects offloads. Names are not
-  // case-sensitive.
+  // --strategies selects policies by name. If all its values are names of offload policies, the flag selects
+  // offloads. Names are not case-sensitive.
   rows = sh.rows(
       Compare::brief + "--ranks 2 --stages DP,Zero2 --strategies none CPU_optimizer --precisions FP32",
       R"(offloads +none,cpu_optimizer +flag)");
@@ -118,7 +122,8 @@ TEST_CASE("compare files: a row without finite weights or threads fails, a diver
   fails(field(sh.rows(row_to_file + "--stages 0 " + infinite, "", 1), 0),
         R"(not finite after the last step: h\.0\.attn\.c_attn\.bias holds)");
   std::string const limit = "ulimit -s 8192; ulimit -v 1500000; compare ";
-  if (sh.run(limit + "--version").code == 0) {  // a program with a sanitizer does not start within this limit
+  // A program that is built with a sanitizer cannot start within this limit, so the test skips it.
+  if (sh.run(limit + "--version").code == 0) {
     sh.ends(1, limit + "--stages 0 --threads 240 --json threads.json" + row_to_file + "--ranks 1");
     fails(field(sh.json("threads.json"), "rows", 0),
           "needs 240 threads, but the system started only [0-9]+ .*lower --threads");

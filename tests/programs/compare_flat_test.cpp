@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests the flat files that compare writes for the published comparisons: file names with a time, keys and
-// types of values, equal content of JSON and CSV, and the full document next to them.
+// Tests the flat result files of `compare` (files without nested values, for published comparisons): file
+// names that contain a time, the keys and the types of values, equal content of JSON and CSV, and the full
+// result document next to the flat files.
 #include "programs/compare_support.hpp"
 
 using test::Compare, test::field, test::Json, test::matches;
@@ -14,8 +15,9 @@ std::string const flat_rows =
 char const* const flat_figures[] = {"throughput_tokens_per_sec", "gpu_peak_gb", "gpu_allocated_gb",
                                     "cpu_memory_gb", "avg_step_time_ms"};
 
-/// Checks the keys and the types of a row, and its `success`. If the row ran, its figures must be numbers.
-/// Otherwise they must be null, and the row must have an error.
+/// Checks the row `row` of a flat result file, whose strategy must be `strategy`. `ran` says whether the
+/// training of the row succeeded. If it succeeded, the row's figures must be numbers. Otherwise the figures
+/// must be null, and the row must have an error text.
 void is_flat_row(Json const& row, bool ran, std::string const& strategy) {
   INFO(row);
   for (char const* key : flat_figures) CHECK((ran ? row.at(key).is_number() : row.at(key).is_null()));

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests several comparisons in one output folder, at the same time and one after the other.
+// Tests the program `compare` if several comparisons use one output folder, at the same time or one after the
+// other.
 #include "programs/compare_support.hpp"
 
 using test::Compare;
@@ -8,8 +9,8 @@ namespace {
 
 std::string const folder_row = "compare --ranks 1 --precisions fp32 --offloads none" + Compare::brief;
 
-/// Returns a script that starts a comparison, runs the commands `meanwhile` while the first row runs, and
-/// then kills the comparison.
+/// Returns a shell script. The script starts a comparison, executes the commands `meanwhile` while the
+/// comparison trains for its first row, and then kills the comparison.
 std::string during_a_row(std::string const& flags, std::string const& meanwhile) {
   return "rm -f first.txt; " + folder_row + "--stages 0 --min-time 60 " + flags +
          R"( > first.txt & pid=$!; tries=0
@@ -35,7 +36,7 @@ TEST_CASE("compare folder: a second comparison is refused in the folder or file 
   CHECK(end.code == 1);
   CHECK(end.err ==
         "error: rows.json: another run writes there; wait until it has ended, or give another name\n");
-  sh.passes(folder_row);  // the killed process no longer holds its lock
+  sh.passes(folder_row);  // the killed process no longer locks the folder
 }
 
 TEST_CASE("compare folder: older runs of the rows are removed, and foreign files and other rows are not") {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests comparisons that a signal ends. The signal is sent as soon as out.txt shows that a certain row has
-// ended.
+// Tests comparisons of the program `compare` that a signal ends. The test sends the signal as soon as the
+// printed text in out.txt shows that a certain row of the table is complete.
 #include "programs/compare_support.hpp"
 
 using test::column, test::Compare, test::field, test::Json, test::matches, test::shows;
@@ -39,15 +39,17 @@ TEST_CASE("compare interrupt: SIGKILL loses no finished row") {
                            files) == 137);
     Json const document = sh.json("results/compare.json"), rows = document.at("rows");
     CHECK(document.at("wall_s").is_null());
-    // The signal follows the fourth row, but a fifth row has possibly ended before. compare writes the log of
-    // a row before the JSON, and the JSON before the CSV.
+    // The test kills `compare` after the fourth row is complete. At this moment, a fifth row is possibly
+    // complete too. `compare` writes the step log of a row before the JSON file, and the JSON file before the
+    // CSV file.
     CHECK(rows.size() >= 4);
     for (std::size_t i = 0; i < 4; ++i) CHECK(field(rows, i, "status") == "ok");
     std::size_t const lines = sh.lines("results/compare.csv").size();
     CHECK(lines >= 5);
     CHECK(lines <= 6);
     bool const in_folder = files.starts_with("--output-dir");
-    // Compare removes an earlier page only in an output folder.
+    // At its start, `compare` removes the HTML page of an earlier comparison only if --output-dir names the
+    // folder.
     CHECK(sh.exists("results/report.html") != in_folder);
     if (in_folder) CHECK(matches(sh.listed("results"), "/run1/step_log\\.csv\n").size() >= rows.size());
   }

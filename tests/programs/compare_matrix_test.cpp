@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests a small comparison: all rows exist, their fields are correct, the final weights are equal for every
-// sharding, and the peak of memory equals the plan. compare_schema_test.cpp tests that rows have all fields.
+// Tests a small comparison by the program `compare`: the result table has all rows, the fields of the rows
+// are correct, the final weights are equal for every sharding policy, and the peak of memory equals the
+// planned memory. compare_schema_test.cpp tests that rows have all fields.
 #include <map>
 
 #include "programs/compare_support.hpp"
@@ -25,7 +26,7 @@ TEST_CASE("compare matrix: all rows have plausible values, equal weights, and th
     CHECK_MESSAGE(field(document, "environment").contains(key), key);
   CHECK(document.at("rows").size() == 40);
 
-  // Weights hashes of all rows; the key is precision and world.
+  // Maps the precision and the number of ranks of a row to the hashes of the final weights of all such rows.
   std::map<std::string, std::vector<std::string>> hashes;
   std::map<std::string, double> peaks;
   std::string first_of_group;
@@ -38,7 +39,8 @@ TEST_CASE("compare matrix: all rows have plausible values, equal weights, and th
     CHECK(row.at("attention") == "fused");
     for (char const* key : {"std_tokens_per_sec", "std_step_time_s", "mfu_pct", "mfu_against",
                             "avg_gpu_util_pct", "peak_power_w", "allocated_mb", "library_mb"})
-      CHECK_MESSAGE(row.at(key).is_null(), key);  // these need several repeats, or a GPU
+      // These fields need several repeats or a GPU, so they are null here.
+      CHECK_MESSAGE(row.at(key).is_null(), key);
     CHECK(row.at("step_to_step_std_s") > 0);
     CHECK(row.at("spread_pct") > 0);
     CHECK(row.at("unsteady").is_boolean());
@@ -51,7 +53,8 @@ TEST_CASE("compare matrix: all rows have plausible values, equal weights, and th
     std::string const hash = row.at("weights_hash");
     CHECK(hash.size() == 32);
     hashes[row.at("precision").get<std::string>() + row.at("world").dump()].push_back(hash);
-    // With one rank, all ZeRO stages execute the same schedule, which sends nothing.
+    // With one rank, the rows of all ZeRO stages execute the same schedule as the row `dp`. The schedule
+    // sends no data. Each of these rows names the row `dp` in `same_program_as`.
     if (row.at("stage") == "dp") first_of_group = experiment;
     bool const same = row.at("world") == 1 && row.at("stage") != "dp";
     CHECK(row.at("same_program_as") == (same ? Json(first_of_group) : Json()));

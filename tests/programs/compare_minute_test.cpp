@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests compare without flags for its rows or their length. It must measure the first recipe, print how many
-// recipes and steps fit into a minute, and train these.
+// Tests the program `compare` if its flags set neither the rows of the table nor the number of steps.
+// `compare` must train for the first row, print how many rows and steps fit into one minute, and then train
+// for these rows.
 #include "programs/compare_support.hpp"
 
 using test::Compare, test::field, test::Json, test::shows;
 
 namespace {
 
-/// Checks the output and the files of a comparison whose rows compare itself chose for one minute.
+/// Checks the printed text and the files of a comparison that lasts one minute and whose rows the program
+/// `compare` chose.
 void is_minute(Compare const& sh, std::string const& text) {
   shows(text, R"(
       ^measuring zs0_bf16_ranks4_bs4_sl128 to find out how many recipes fit into a minute\ntrains [2-8] recipes for [125] . [0-9]+ steps each: about\x20
@@ -23,14 +25,15 @@ void is_minute(Compare const& sh, std::string const& text) {
 }  // namespace
 
 TEST_CASE("compare minute: an interrupted run of a minute keeps its rows") {
-  Compare const sh;  // most parameters are frozen, which makes the steps faster
+  // The test freezes most parameters, so a training step is faster.
+  Compare const sh;
   CHECK(sh.signalled("INT", "^.1/[2-8]. ", "out.txt",
                      "compare --data text.txt --seed 7 --freeze 'h[.]|wte|wpe'") == 130);
   is_minute(sh, sh.text("out.txt"));
   shows(sh.text("out.txt"), R"(\[2/[2-8]\] zs1_bf16_ranks4_bs4_sl128: failed: interrupted by SIGINT)");
 }
 
-// This case needs a minute, so only `ctest -L long` runs it.
+// This test case needs one minute, so only `ctest -L long` runs it.
 TEST_CASE("compare minute: a complete run takes a minute and suggests command lines" * doctest::skip()) {
   Compare const sh;
   auto const result = sh.run("date +%s > began; compare --data text.txt --seed 7; date +%s > ended");

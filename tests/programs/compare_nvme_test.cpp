@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests compare and train with state on NVMe: the folder of the state files, their removal, the columns of
-// rows, and refusals before step 1. Also tests the limit of host memory and the recipes that compare selects
-// by default.
+// Tests the programs `compare` and `train` with training state in files on NVMe: the folder of these files,
+// their removal, the NVMe columns of the result table, and refusals before step 1. Also tests the limit of
+// host memory and the recipes (combinations of policies) that `compare` selects by default.
 #include "programs/compare_support.hpp"
 
 using test::Compare, test::Json, test::shows;
 
 namespace {
 
-/// A shell with two folders: `temporary`, in which programs create a folder for their files by themselves,
-/// and `disk`.
+/// Runs commands in a folder with two subfolders, `temporary` and `disk`. The commands use `temporary` as
+/// $TMPDIR, where programs create a folder for their NVMe files if no flag names one. --nvme-path can name
+/// `disk`.
 struct NvmeFolders : Compare {
   NvmeFolders() { passes("mkdir temporary disk"); }
 
@@ -23,8 +24,8 @@ struct NvmeFolders : Compare {
   static inline std::string const in_temporary = "export TMPDIR=$PWD/temporary; ";
 };
 
-/// Returns all pairs that occur in a row: of sharding and precision, of sharding and offload, and of
-/// precision and offload.
+/// Returns all pairs of policies that occur together in a row of the result table: sharding and precision,
+/// sharding and offload, precision and offload.
 std::set<std::string> pairs_of_choices(Json const& rows) {
   std::set<std::string> pairs;
   for (Json const& row : rows) {
@@ -67,7 +68,7 @@ TEST_CASE("compare nvme: rows have the planned bytes, and what they read and wri
           .at(0);
   CHECK(diverged.at("status") == "failed");
   CHECK(diverged.at("nvme_read_mb") > 0);
-  CHECK(diverged.at("nvme_read_mb") <= complete);  // at most what one step reads
+  CHECK(diverged.at("nvme_read_mb") <= complete);  // not more than one complete step reads
 }
 
 TEST_CASE("compare nvme: --nvme-path gets the files, and those of a killed run are removed") {
@@ -82,13 +83,14 @@ TEST_CASE("compare nvme: --nvme-path gets the files, and those of a killed run a
       nvme path +disk +flag
       memory of rank 0: [^\n]*, on NVMe [0-9.]+ [KMG]?i?B \()");
   sh.leaves_nothing();
-  // The files of a killed run are removed before the free space is counted, even if afterwards no row runs.
+  // `compare` first removes the NVMe files of a killed process, and then determines the free space. It
+  // removes the files even if it trains for no row afterwards.
   sh.write("disk/tessera-scratch-999999999-0-0.bin", "left");
   sh.rows_on_nvme("--stages 0 --host-memory 100KB" + on_disk);
 }
 
 TEST_CASE("compare nvme: a wrong --nvme-path is refused") {
-  NvmeFolders const sh;  // in /proc, even root cannot create files
+  NvmeFolders const sh;  // even root cannot create files in /proc
   sh.refuses("TMPDIR=$PWD/absent compare" + sh.brief, R"(
       2 | --offloads nvme --nvme-path absent | --nvme-path absent is not a folder
       2 | --offloads none --nvme-path text.txt | --nvme-path text.txt is not a folder

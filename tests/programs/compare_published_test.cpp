@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests the published comparisons in compare and plan: command lines in the spelling of the publication,
-// their defaults, and their figures. Also tests files of flags.
+// Tests the published comparisons that the programs `compare` and `plan` know: command lines in the spelling
+// of a publication, the defaults of the publication, and its figures. Also tests flags files (files with
+// command-line flags).
 #include "programs/compare_support.hpp"
 
 using test::Compare, test::field, test::Json, test::matches, test::shows;
@@ -8,10 +9,10 @@ using test::Compare, test::field, test::Json, test::matches, test::shows;
 namespace {
 
 struct Published : Compare {
-  /// Checks what --print-config prints. Each line of `rows` has the form "flags | origin: line; line |
-  /// origin: line". Here `line` is a regular expression. For these flags, the output must have a line that
-  /// matches it, with `origin` as its comment. SWEEP and OFFLOADS stand for the defaults of the two published
-  /// comparisons.
+  /// Checks the output of `compare --print-config`. Each line of `rows` has the form "flags | origin: line;
+  /// line | origin: line". `flags` are the flags of the command. Each `line` is a regular expression that one
+  /// line of the output must match. This line of the output must have `origin` as its comment. In `rows`, the
+  /// words SWEEP and OFFLOADS stand for the defaults of two published comparisons.
   void resolves(std::string rows) const {
     rows = std::regex_replace(
         rows, std::regex("SWEEP"),
@@ -34,7 +35,7 @@ struct Published : Compare {
   }
 };
 
-/// Returns the values that a row has for these keys.
+/// Returns an array with the values of the keys `keys` in the row `row` of the result table.
 Json values_of(Json const& row, std::vector<std::string> const& keys) {
   Json values;
   for (std::string const& key : keys) values.push_back(row.at(key));
@@ -173,8 +174,9 @@ TEST_CASE("compare published: rows that do not fit get the plan in brackets, and
   CHECK(field(rows, 1, "published", "figures", "step_ms") == 680);
   CHECK(field(rows, 1, "published", "ratios").empty());
   CHECK_FALSE(rows.at(2).contains("published"));
-  // A command line in the spelling of the publication is compared with the published figures too. If no row
-  // has the model, ranks and sizes of a published row, compare says so.
+  // If a command line has the spelling of the publication, `compare` also compares its rows with the
+  // published figures. If no row has the model, the ranks and the sizes of a published row, `compare` prints
+  // a sentence about this.
   sh.passes(
       "compare --model layers=2,heads=2,channels=32 --data text.txt --seq-length 16 --num-steps 1 "
       "--warmup-steps 0 --stages 0 --json other.json",

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests compare's exit codes and messages for wrong command lines, settings, data and outputs. A refused
-// command must not leave a file.
+// Tests the exit codes and the error messages of `compare` for wrong command lines, settings, data and output
+// files. A command that is refused must not leave a file.
 #include "programs/compare_support.hpp"
 
 using test::Compare, test::each;
@@ -91,8 +91,9 @@ TEST_CASE("compare refusals: the message for a wrong batch has the equation and 
       3 | --ranks 1 --batch 1 --global-batch 16385 | 16384 micro-batches
       3 | --model layers=1,heads=1,channels=8 --batch 1048576 --sequence 1024 | --batch 1048576 x --sequence 1024 | 2^28 tokens
       3 | --model gpt2-xl --batch 1000000 --sequence 1024 | 10^15)");
-  // With several numbers of ranks, the message suggests only global batches that suit all of them. The
-  // message must end with the last text of a row.
+  // Each row of the table below is: flags | texts that the error message must contain. The message must end
+  // with the last of these texts. If --ranks lists several numbers, the message must suggest only global
+  // batches that are possible with all of them.
   for (auto const& row : test::table(R"(
       --ranks 3,4 --global-batch 16 | --global-batch 16 | --ranks 3,4 need a multiple of 12 | --global-batch 12 and 24
       --ranks 1,2 --batch 3 --global-batch 8 | --ranks 1,2 x --batch 3 need a multiple of 6 | --global-batch 6 and 12

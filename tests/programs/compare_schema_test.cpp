@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests that compare's results follow docs/results.schema.json, which lists every field of a row.
+// Tests that the results of `compare` follow docs/results.schema.json, the JSON schema that lists every field
+// of a row of the result table.
 #include "programs/compare_support.hpp"
 
 using test::Compare, test::field, test::Json;
 
 namespace {
 
-/// A validator for docs/results.schema.json. conforms() adds an entry to `complaints` for each violation. It
-/// supports only the keywords of JSON Schema that this file uses.
+/// Validates a JSON value against docs/results.schema.json. conforms() adds one text to `complaints` for each
+/// violation. It supports only the keywords of JSON Schema that docs/results.schema.json contains.
 struct Schema {
   Json const schema = Json::parse(test::read(TESSERA_SOURCE "/docs/results.schema.json"));
   std::vector<std::string> complaints;

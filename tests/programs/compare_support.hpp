@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs the program compare on a small text and small models.
+// Provides helpers for the tests that run the program `compare` on a small text with small models.
 #pragma once
 
 #include "programs/harness.hpp"
 
 namespace test {
 
-/// A shell with the file text.txt, and with flags for rows that need only milliseconds.
+/// Runs the program `compare` in a temporary folder with the file text.txt. The flags that it provides
+/// describe training runs of some milliseconds.
 struct Compare : Shell {
   static inline std::string const small = " --model layers=2,heads=2,channels=32 --sequence 16 --batch 2 ";
   static inline std::string const brief = small + "--data text.txt --steps 3 --warmup 1 ";
@@ -17,8 +18,8 @@ struct Compare : Shell {
         "text.txt");
   }
 
-  /// Runs a comparison and returns its JSON document. The comparison must end with the exit code `code`, and
-  /// its output must match the regular expressions.
+  /// Runs `compare` and returns the JSON document of its results. `compare` must end with the exit code
+  /// `code`, and its output must match the regular expressions.
   Json document(std::string const& flags, std::string const& expressions = "", int code = 0) const {
     ends(code, "compare --json document.json " + flags, expressions);
     return json("document.json");
@@ -34,13 +35,13 @@ struct Compare : Shell {
     return found;
   }
 
-  /// Returns the files in a folder and its subfolders, one per line and sorted.
+  /// Returns the paths of all files in a folder and its subfolders, one path per line and sorted.
   std::string listed(std::string const& folder) const {
     return passes("cd " + folder + "; find . -type f | cut -c 3- | LC_ALL=C sort");
   }
 };
 
-/// Returns an array with the values of the key `key` in all rows.
+/// Returns an array with the value of the key `key` in each row of the result table `rows`.
 inline Json column(Json const& rows, char const* key) {
   Json values = Json::array();
   for (Json const& row : rows) values.push_back(row.at(key));

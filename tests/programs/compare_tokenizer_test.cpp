@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests compare on text with a tokenizer, and the values that --print-config prints.
+// Tests the program `compare` if it converts its text with a tokenizer, and the settings that `compare
+// --print-config` then prints.
 #include "programs/compare_support.hpp"
 
 using test::Compare, test::field, test::Json, test::shows;
 
 namespace {
 
-/// A shell with a file of 41 records, and with flags to train on them with a tokenizer.
+/// Runs commands in a folder with a file of 41 records. The flags that it provides let `compare` and `train`
+/// convert these records with a tokenizer.
 struct Tokens : Compare {
   Tokens() {
     passes(
@@ -28,8 +30,8 @@ struct Tokens : Compare {
 
 TEST_CASE("compare tokenizer: rows end with train's weights, and train --from repeats them") {
   Tokens const sh;
-  // Each table row has the flags of compare and of train for the same training run. If the flags count steps,
-  // train needs one step more, because compare adds a warm-up step.
+  // Each row of the table below is: flags of `compare` | flags of `train`. They describe the same training
+  // run. `compare` adds one warm-up step to --steps, so --steps of `train` is one more.
   for (auto const& row : test::table(
            "--field body --steps 3 | --field body --steps 4\n" + sh.records + " | " + sh.records +
            "\n--samples-are lines --samples 20 --steps 4 | --samples-are lines --samples 20 --steps 5")) {

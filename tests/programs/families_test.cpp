@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests the program tessera_families, which is `train` with a model family, mlp, that is not part of the
-// library.
+// Tests the program tessera_families. It is the program `train` with an additional model family, `mlp`, which
+// is not part of the library.
 #include "programs/train.hpp"
 
 using test::Train;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs the programs of this build in a temporary folder, and reads what they print and write.
+// Provides a harness that runs the programs of this build in a temporary folder, and that reads their output
+// and their files.
 #pragma once
 
 #include <algorithm>
@@ -27,8 +28,8 @@ using file_support::has;
 using file_support::read;
 using Json = nlohmann::json;
 
-/// Parses a table in text form. Each line is a row, and " | " separates its cells. Returns the cells of each
-/// row.
+/// Parses the text of a table. Each line of the text is a row of the table, and " | " separates the cells of
+/// a row. Returns the cells of each row.
 inline std::vector<std::vector<std::string>> table(std::string const& text) {
   std::regex const separator(R"( \| ?)");
   std::vector<std::vector<std::string>> rows;
@@ -40,8 +41,9 @@ inline std::vector<std::vector<std::string>> table(std::string const& text) {
   return rows;
 }
 
-/// `values` is a list that is separated by spaces. Returns a copy of `rows` for each of its values, one after
-/// the other. In each copy, the value replaces every match of the regular expression `name`.
+/// Returns several copies of the table text `rows`, one after the other: one copy for each word of `values`,
+/// which are separated by spaces. In each copy, this word replaces every match of the regular expression
+/// `name`.
 inline std::string each(std::string const& name, std::string const& values, std::string const& rows) {
   std::string all;
   std::istringstream list(values);
@@ -49,15 +51,15 @@ inline std::string each(std::string const& name, std::string const& values, std:
   return all;
 }
 
-/// Checks a text. Each line of `expressions`, without its indentation, is a regular expression that must
-/// match somewhere in the text.
+/// Checks the text `text`. Each line of `expressions`, without its indentation, is a regular expression. Each
+/// expression must match somewhere in the text.
 inline void shows(std::string const& text, std::string const& expressions) {
   std::istringstream lines(expressions);
   for (std::string line; std::getline(lines >> std::ws, line);)
     CHECK_MESSAGE(std::regex_search(text, std::regex(line)), line, " does not match in ", text);
 }
 
-/// Returns all matches of a regular expression in a text.
+/// Returns all parts of the text that match the regular expression.
 inline std::vector<std::string> matches(std::string const& text, std::string const& expression) {
   std::regex const compiled(expression);
   return {std::sregex_token_iterator(text.begin(), text.end(), compiled), std::sregex_token_iterator()};
@@ -80,23 +82,24 @@ Json field(Json const& document, Keys const&... keys) {
   return *value;
 }
 
-/// The end of a command: its exit code and its output. If a signal ended it, the code is 128 plus the
-/// signal's number, as in a shell.
+/// How a command ended: its exit code and its output. If a signal ended the command, the exit code is 128
+/// plus the number of the signal, as in a shell.
 struct Result {
   int code = 0;
   std::string out;
   std::string err;
 };
 
-/// Runs commands of sh in a temporary folder. The commands find the programs of this build. $TESSERA_SOURCE
-/// is the folder of the repository.
+/// Executes shell commands (of `sh`) in a temporary folder. The commands find the programs of this build in
+/// $PATH. $TESSERA_SOURCE is the folder of the repository.
 class Shell {
  public:
   Shell() {
     std::filesystem::create_directory(work_);
     ::setenv("PATH", (TESSERA_PROGRAM_FOLDERS ":" + std::string(::getenv("PATH"))).c_str(), 1);
     ::setenv("TESSERA_SOURCE", TESSERA_SOURCE, 1);
-    ::setenv("TESSERA_NVML", "none", 1);  // ignores GPUs, so that other work on them has no effect
+    // The programs ignore the GPUs of this machine, so other work on the GPUs does not change the results.
+    ::setenv("TESSERA_NVML", "none", 1);
   }
 
   void write(std::string_view file, std::string_view bytes) const {
@@ -117,8 +120,8 @@ class Shell {
     return found;
   }
 
-  /// Runs a script of sh without standard input and returns how it ended. After `seconds` seconds the script
-  /// is killed, and the test case fails and ends.
+  /// Executes a script of `sh` without standard input, and returns its exit code and output. After `seconds`
+  /// seconds this function kills the script, and the test case fails and ends.
   Result run(std::string const& script, int seconds = 100) const {
     INFO(script);
     ::setenv("TESSERA_SCRIPT", script.c_str(), 1);
@@ -138,8 +141,8 @@ class Shell {
     return result;
   }
 
-  /// Runs a script that must end with the exit code `code`. If the code is 0, the script must not write to
-  /// stderr. Returns the output, which must match the regular expressions.
+  /// Executes a script of `sh` that must end with the exit code `code`. If `code` is 0, the script must not
+  /// write to stderr. Returns the output, which must match the regular expressions.
   std::string ends(int code, std::string const& script, std::string const& expressions = "") const {
     Result const result = run(script);
     INFO(script, "\n", result.out, result.err);
@@ -152,9 +155,10 @@ class Shell {
     return ends(0, script, expressions);
   }
 
-  /// Starts a command with its output in out.txt and err.txt. Waits until a line of `file` matches the grep
-  /// pattern `pattern`, then waits another `seconds` seconds. Then sends the signals `signals`, such as "INT
-  /// TERM", to the command. Returns the exit code of the command, or 99 if no line matches within 30 s.
+  /// Starts `command` with its stdout in out.txt and its stderr in err.txt. Waits until a line of the file
+  /// `file` matches the grep pattern `pattern`, then waits another `seconds` seconds. Then sends the signals
+  /// `signals`, such as "INT TERM", to the command. Returns the exit code of the command, or 99 if no line
+  /// matches within 30 s.
   int signalled(std::string const& signals, std::string const& pattern, std::string const& file,
                 std::string const& command, std::string const& seconds = "0") const {
     return run(command + " > out.txt 2> err.txt & pid=$!; tries=0; until grep -q '" + pattern + "' " + file +
@@ -164,9 +168,9 @@ class Shell {
         .code;
   }
 
-  /// Runs `command` with the flags of each row of a table. A row is "exit code | flags | text | text". The
-  /// command must print one line "error: ..." that contains all texts of the row, and must not leave a new
-  /// file or folder.
+  /// Runs `command` once for each row of a table. A row of the table is "exit code | flags | text | text".
+  /// The command gets the flags of the row and must end with its exit code. The command must print one line
+  /// "error: ..." that contains all texts of the row, and it must not leave a new file or folder.
   void refuses(std::string const& command, std::string const& rows) const {
     for (std::vector<std::string> const& row : table(rows)) {
       REQUIRE(row.size() > 2);

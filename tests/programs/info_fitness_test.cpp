@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests `info --fitness`: the classes just inside and just outside of their bounds, the report and the
-// refusals.
+// Tests `info --fitness`, which puts recipes (combinations of policies) into classes by their need of memory.
+// The tests use limits just inside and just outside of the bounds of each class. Also tests the printed
+// report and the refusals.
 #include "programs/harness.hpp"
 
 using test::field, test::Json, test::Shell, test::table;
@@ -13,7 +14,7 @@ std::string const large_gpu = gpu + "80GiB ";
 
 struct Fitness : Shell {
   /// Checks the fitness class of recipes. Each line of `rows` has the form "class | offload and other flags |
-  /// text | text". The reasons for the class must contain all texts.
+  /// text | text". The reasons that `info` gives for the class must contain all texts of the line.
   void is(std::string const& flags, std::string const& rows) const {
     for (std::vector<std::string> const& row : table(rows)) {
       auto const result = run(fitness + flags + " --json --offloads " + row.at(1));
@@ -28,15 +29,15 @@ struct Fitness : Shell {
     }
   }
 
-  /// Returns the bytes that a rank of zs0 with this offload plans in `place`, which is "device", "host" or
-  /// "nvme".
+  /// Returns the bytes that a rank needs in the memory `place`, which is "device", "host" or "nvme". The rank
+  /// trains with ZeRO stage 0 and the offload policy `offload`.
   std::int64_t planned(std::string const& offload, std::string const& place) const {
     auto const plan = Json::parse(passes(fitness + large_gpu + "--json --stages zs0 --offloads " + offload));
     return field(plan, "rows", 0, place + "_bytes").get<std::int64_t>();
   }
 };
 
-/// Returns a flag with a number of bytes as its value.
+/// Returns the flag `flag` with the number of bytes `value` as its value.
 std::string bytes(std::string const& flag, std::int64_t value) { return flag + std::to_string(value); }
 
 }  // namespace

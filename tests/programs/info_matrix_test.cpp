@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests the script tests/matrix/run on a part of its matrix. It makes the support matrix with info and
-// compare.
+// Tests the script tests/matrix/run, which makes the support matrix (the table of all combinations of
+// policies that work). The script uses the programs `info` and `compare`. The tests run it on a part of the
+// matrix.
 #include "programs/harness.hpp"
 
 using test::field, test::has, test::Json, test::Shell, test::table;
@@ -10,8 +11,9 @@ namespace {
 struct Matrix : Shell {
   Matrix() { passes("mkdir out other planted"); }
 
-  /// Runs the script with the arguments of each row. A row is "exit code | arguments | text | text". The
-  /// output must contain all texts. With the exit code 2, the script must print one line of error.
+  /// Executes the script once for each row of a table. A row of the table is "exit code | arguments | text |
+  /// text". The output of the script must contain all texts of the row. If the exit code is 2, the script
+  /// must print one line with an error.
   void ends(std::string const& rows) const {
     for (auto const& row : table(rows)) {
       auto const end = run(
@@ -22,7 +24,8 @@ struct Matrix : Shell {
       for (std::size_t i = 2; i < row.size(); ++i) CHECK_MESSAGE(has(end.out + end.err, row[i]), row[i]);
     }
   }
-  /// Checks the number of lines of the JSON that match. A row is "number | expression of grep -E".
+  /// Checks the JSON file of the support matrix in `folder`. Each row of the table `rows` is "number |
+  /// expression of grep -E". Exactly this number of lines of the file must match the expression.
   void cells(std::string const& folder, std::string const& rows) const {
     for (auto const& row : table(rows))
       CHECK_MESSAGE(
@@ -32,8 +35,8 @@ struct Matrix : Shell {
   void page_says(std::string const& folder, std::string const& text) const {
     CHECK_MESSAGE(has(this->text(folder + "/support-matrix.md"), text), text);
   }
-  /// Creates in the folder `planted` a program that runs the original program and then a script, which
-  /// changes the output file of the original.
+  /// Creates a faulty replacement of the program `program` in the folder `planted`. The replacement runs the
+  /// original program and then the commands `script`, which change the output file of the original program.
   void plant(std::string const& program, std::string const& script) const {
     write("planted/" + program,
           "#!/bin/sh\n" + program + " \"$@\"\ncode=$?\nfor last; do :; done\n" + script + "\nexit $code\n");
@@ -59,7 +62,7 @@ TEST_CASE("support matrix: cells pass, are refused or did not run, and a later r
   CHECK(run.at("machine") != "");
   sh.page_says("out", ". --precision tf32");
   sh.page_says("out", "passed: none, block; not run (");
-  sh.page_says("out", "| all | all | not run (");  // a device without a run
+  sh.page_says("out", "| all | all | not run (");  // no training on this device
 
   std::string const one =
       " --precisions fp32 --offloads none --recompute none --commit second --date 2026-01-03";
@@ -86,8 +89,8 @@ TEST_CASE("support matrix: errors planted into weights, losses and rows of compa
   sh.passes("ln -s \"$(command -v info)\" planted");
   std::string const flags =
       " --families gpt2 --stages zs2 --precisions fp32 --offloads none --recompute none --commit planted";
-  // A row is: experiment name of a row of compare | change that sed makes to the row | texts that the script
-  // must print.
+  // Each row of the table below is: experiment name of a row of compare's results | commands of sed that
+  // change this row | texts that the script must print.
   for (auto const& row : table(R"(
       zs2_fp32_ranks2_bs2_sl16 | s/"weights_hash": ".../"weights_hash": "123/ | 1 passed | 1 failed | zs2, fp32, offload none, recompute none: 2 ranks: its weights are not those of zs0
       zs2_fp32_ranks2_bs2_sl16 | /"losses"/,/]/ s/[0-9].*,/null,/ | 1 passed | 1 failed | 2 ranks: a loss is not finite

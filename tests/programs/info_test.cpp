@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests the program info: its report, its JSON, --measure and --help.
+// Tests the program `info`: its printed report, its JSON, and its flags --measure and --help.
 #include "programs/harness.hpp"
 
 using test::field, test::Json, test::Shell;
@@ -72,6 +72,6 @@ TEST_CASE(
 TEST_CASE("info: with so little memory that cuDNN ends the process which loads it, info survives") {
   Shell const sh;
   std::string const limit = "ulimit -v 200000; ";
-  if (sh.run(limit + "info --version").code != 0) return;  // a program with a sanitizer does not start
+  if (sh.run(limit + "info --version").code != 0) return;  // with a sanitizer, the program cannot start
   sh.passes(limit + "info", R"(\n  cuDNN \.\.+ \[(OKAY|NO)\] +.+\n)");
 }

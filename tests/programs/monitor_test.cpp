@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests the program monitor: it passes on exit codes and signals of its command, its files are complete
-// however a run ends, and absent values are null.
+// Tests the program `monitor`, which runs a command and samples the use of CPU and GPUs. `monitor` must end
+// with the exit code or the signal of the command. Its files must be complete however it ends. Values that
+// cannot be measured must be null.
 #include "programs/harness.hpp"
 
 using test::field, test::has, test::Json, test::matches, test::Shell, test::shows;
@@ -8,12 +9,14 @@ using test::field, test::has, test::Json, test::matches, test::Shell, test::show
 namespace {
 
 struct Monitor : Shell {
-  /// `on_gpus` runs monitor with a stub of NVML that has two GPUs. The second GPU reports almost nothing.
+  /// A shell command that runs the program `monitor` with a stub of NVML that reports two GPUs. The second
+  /// GPU reports almost no values.
   std::string const on_gpus =
       R"sh(TESSERA_NVML="$(dirname "$(command -v tessera_marks_writer)")"/libtessera_nvml_stub.so monitor )sh";
 
-  /// Returns the content of a file that monitor wrote for --json. Each sample must have a value for each
-  /// column. The times of the samples must rise, and no sample may be earlier than its due time.
+  /// Returns the JSON document `file`, which the program `monitor` wrote. The document must have at least
+  /// `least` samples. Each sample must have a value for each column. The times of the samples must rise, and
+  /// no sample may be earlier than the time at which it is due.
   Json rows(std::string const& file, std::size_t least = 1) const {
     INFO(file);
     Json const result = json(file);
@@ -32,8 +35,8 @@ struct Monitor : Shell {
     return result;
   }
 
-  /// Runs a command whose standard output is a pipe that nobody reads any more. Returns the exit code of the
-  /// command.
+  /// Runs the command `command` with its standard output connected to a pipe whose reader has already closed
+  /// it. Returns the exit code of the command.
   std::string unread(std::string const& command) const {
     run("{ until [ -e gone ]; do sleep 0.05; done; set +e; " + command +
         "; echo $? > code; } | { exec <&-; echo > gone; }");
@@ -55,7 +58,8 @@ TEST_CASE("monitor: without a driver no column is for GPUs, and the exit code an
   Json const rows = sh.rows("a.json", 2);
   CHECK(field(rows, "summary", "exit_code") == 7);
   CHECK(field(rows, "environment", "gpus").is_null());
-  // The load of the cores is a difference of two readings, so the first has none.
+  // The load of the CPU cores is the difference of two readings. The first sample has only one reading, so
+  // its load is null.
   CHECK(field(rows, "samples", 0, 2).is_null());
   CHECK(field(rows, "summary", "columns", "processes", "min") >= 1);
   std::string const csv = sh.text("a.csv");
@@ -145,9 +149,10 @@ TEST_CASE("monitor: a full disk does not end the command, and is an error") {
   CHECK(has(end.err, "error: /dev/full: cannot write"));
 }
 
-// The phases last 0.3, 0.2 and 0.05 s. A clock frequency that a GPU reports is up to 0.15 s old, so only the
-// first two phases have clock frequencies. The column gpu0_power_w is a mean over more than one second. No
-// phase is so long, and the steps together last only 1.1 s, so no phase has a value in this column.
+// The phases last 0.3 s (forward), 0.2 s (backward) and 0.05 s (update). A GPU reports a clock frequency that
+// is up to 0.15 s old, so only the first two phases have clock frequencies. The column gpu0_power_w is a mean
+// over more than one second. No phase is so long, and the two steps together last only 1.1 s, so no phase has
+// a value in this column.
 TEST_CASE("monitor: with marks, rows have their step and phase, and a figure covers only one phase") {
   Monitor const sh;
   auto const end = sh.run(sh.on_gpus +
@@ -179,8 +184,8 @@ TEST_CASE("monitor: with marks, rows have their step and phase, and a figure cov
   CHECK(instant < 688.8);
   CHECK(field(phases, "forward", "columns", "gpu0_sm_clock_mhz", "std") == 0);
 
-  // In both files, rows within a step have the step and the phase, in the order of time. The other rows have
-  // neither.
+  // In the CSV and the JSON file, each sample within a step has the number of the step and the name of the
+  // phase, in the order of time. Samples outside of steps have empty values there.
   std::string const csv = sh.text("m.csv");
   CHECK(csv.substr(0, csv.find('\n')).ends_with("gpu1_energy_j,step,phase"));
   auto const marks = matches(csv, ",[0-9]*,[a-z]*\n");
@@ -203,8 +208,8 @@ TEST_CASE("monitor: --marks-rank selects the rank of the marks, and --quiet prin
 TEST_CASE("monitor: marks that do not describe the run are an error, and output and files are complete") {
   Monitor const sh;
   sh.passes("tessera_marks_writer t.json");
-  // A row is: exit code | rank | message | the last line of the command's script, which makes the file of
-  // marks.
+  // Each row of the table below is: exit code of `monitor` | rank | error message | last line of the
+  // command's script. This line makes the file of marks (times of steps and phases).
   for (auto const& row : test::table(R"(
       4 | 0 | no such file | true
       4 | 0 | empty | : > o.trace

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests the limits of the program plan (device memory, host memory and NVMe) and its message if nothing fits.
+// Tests the limits that the program `plan` knows (device memory, host memory and NVMe), and its message if no
+// recipe (combination of policies) fits into the limits.
 #include "programs/harness.hpp"
 
 using test::field, test::Json, test::Shell;
@@ -10,8 +11,8 @@ std::string const small_plan =
     "plan --model layers=2,heads=2,channels=32 --sequence 16 --batch 2 --precisions fp32 ";
 
 struct Limits : Shell {
-  /// Checks that the last row of a plan fits into `bytes` bytes, and that it does not fit into one byte less
-  /// for the reason `reason`. `call` is the command up to the number of bytes.
+  /// Checks the limit of memory that the last flag of the command `call` sets. With a limit of `bytes` bytes,
+  /// the row that `plan` prints must fit. With one byte less, the row must not fit, for the reason `reason`.
   void last_byte_counts(std::string const& call, std::int64_t bytes, std::string const& reason) const {
     for (int missing : {0, 1}) {
       ends(missing == 0 ? 0 : 5, call + std::to_string(bytes - missing) + " --json rows.json");
@@ -39,7 +40,8 @@ TEST_CASE("plan: in --memory a GB is a GiB, in other flags it is 10^9 bytes") {
   }
 }
 
-// The results are the same for both kinds of device. They do not depend on this machine and this build.
+// The checks below hold for both devices, cpu and cuda. They do not depend on the machine or the build on
+// which `plan` runs.
 TEST_CASE("plan: device and host have separate limits, so an offload frees device memory") {
   Limits const sh;
   std::string const call =
@@ -53,12 +55,13 @@ TEST_CASE("plan: device and host have separate limits, so an offload frees devic
     CHECK(field(rows, 1, "largest_batch") > field(rows, 0, "largest_batch"));
     CHECK(field(rows, 1, "limit_host_bytes").is_null());
     std::int64_t bytes = 2 * field(rows, 1, "bytes", "host", "total").get<std::int64_t>();
-    if (device == "cpu") bytes = field(rows, 1, "all_ranks_bytes");  // device memory is host memory too
+    // On the CPU, device memory is host memory, so the host needs all bytes of all ranks.
+    if (device == "cpu") bytes = field(rows, 1, "all_ranks_bytes");
     sh.last_byte_counts(limited + " --offloads cpu_optimizer --host-memory ", bytes,
                         "^all ranks plan .* of host memory, the limit is ");
   }
-  // The plan of a GPU includes the workspace of cuBLASLt. The limit of the GPU is 1 GiB below --memory,
-  // because the libraries of CUDA need memory too.
+  // The memory plan of a GPU includes the workspace of cuBLASLt. The limit of device memory is 1 GiB below
+  // the value of --memory, because the libraries of CUDA need memory too.
   Json const gpu = field(sh.json("rows.json"), "rows", 0);
   CHECK(field(gpu, "bytes", "device", "workspace") == 67108864);
   CHECK(gpu.at("limit_device_bytes") == 25769803776 - (1 << 30));

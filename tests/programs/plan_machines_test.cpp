@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests the machines that are part of the programs, the files of machine times that plan reads, and the
-// script that computes the files of machines that were not measured.
+// Tests the machines whose times are part of the programs, the files of machine times that the program `plan`
+// reads, and the script that computes such files for machines on which nothing was measured.
 #include <map>
 
 #include "programs/harness.hpp"

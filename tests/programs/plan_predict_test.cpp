@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests the times of steps that plan and compare predict from the times of a machine, and the recipes that
-// plan picks by these predictions.
+// Tests how the programs `plan` and `compare` predict the time of a training step from the times of a machine
+// (how long each operation needs). Also tests the recipes that `plan` picks by these predictions.
 #include "programs/harness.hpp"
 
 using test::field, test::Json, test::Shell;
@@ -10,8 +10,9 @@ namespace {
 std::string const tiny = "--model layers=2,heads=2,channels=32 --sequence 16 --batch 2 --ranks 2 ";
 std::string const tiny_matrix = tiny + "--stages 0,1,2,3 --precisions fp32 --offloads none,cpu_full ";
 
-/// A shell with files of machine times in which a FLOP lasts 1 ns, a FLOP of AdamW 100 ns, a byte of an
-/// all-gather 1 us, and a byte of a copy 1 ns.
+/// Runs commands in a folder with files of machine times for an artificial machine. On this machine, a
+/// floating-point operation needs 1 ns (100 ns in AdamW), one byte of an all-gather needs 1 us, and one byte
+/// of a copy needs 1 ns.
 struct PaperMachine : Shell {
   PaperMachine() {
     Json times = Json::parse(

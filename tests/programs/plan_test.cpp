@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests the program plan. Its numbers must equal the numbers that compare measures. Also tests the recipes
-// that it picks, its searches and its output.
+// Tests the program `plan`, which computes the memory and the schedule of a training step without a training
+// run. Its numbers must equal the numbers that the program `compare` measures. Also tests the recipes
+// (combinations of policies) that `plan` picks, its search for the largest batch, and its output.
 #include "programs/harness.hpp"
 
 using test::field, test::Json, test::Shell;
@@ -9,17 +10,18 @@ namespace {
 
 std::string const small = " --model layers=2,heads=2,channels=32 --sequence 16 --batch 2 ";
 std::string const one_row = " --ranks 1 --stages 0 --precisions fp32 --offloads none ";
-std::string const whole_search = " --search-time 300 ";  // enough on any machine
+std::string const whole_search = " --search-time 300 ";  // in seconds; enough on any machine
 
 struct Plan : Shell {
-  /// Returns the rows of a plan. The command must succeed, and its output must match the regular expressions.
+  /// Runs the program `plan` and returns the rows of its JSON document. `plan` must succeed, and its printed
+  /// text must match the regular expressions.
   Json rows(std::string const& flags, std::string const& expressions = "") const {
     passes("plan --json rows.json " + flags, expressions);
     return json("rows.json").at("rows");
   }
 
-  /// Returns the rows of a plan as rows() does. Also checks that compare measures the planned memory in each
-  /// row.
+  /// Runs the program `plan` and returns its rows, as rows() does. Also runs `compare` with the same flags,
+  /// and checks that it measures the planned memory in each row.
   Json rows_as_measured(std::string const& flags, std::string const& expressions = "") const {
     Json const planned = rows(flags + " --memory 8GiB", expressions);
     write("text.txt", std::string(10000, 'x'));

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests the program prepare, and train on text that it converts with a tokenizer.
+// Tests the program `prepare`, which converts text to tokens, and the program `train` if it converts text
+// with a tokenizer.
 #include "programs/harness.hpp"
 
 using test::Json, test::Shell, test::table;
@@ -8,8 +9,9 @@ namespace {
 
 std::string const gpt2 = R"( --tokenizer "$TESSERA_SOURCE"/tests/text/fixtures/gpt2 )";
 
-/// A shell with text files: a single letter, 1001 lines, 31031 lines, and 31 records. Another file has the
-/// same records and some unusual lines, two of which contain invalid UTF-8.
+/// Runs commands in a folder with text files: a file with a single letter, one with 1001 lines, one with
+/// 31031 lines, and one with 31 records. Another file has the 31 records and some unusual lines, two of which
+/// contain invalid UTF-8.
 struct Texts : Shell {
   Texts() {
     passes(R"(
@@ -28,7 +30,8 @@ struct Texts : Shell {
 TEST_CASE("prepare: headers are those of llm.c, with uint16 for small vocabularies and uint32 on request") {
   Texts const sh;
   sh.passes("prepare a.txt --output a.bin" + gpt2);
-  // The header has the magic 20240520, version 1 and 2 tokens: one for "a" and one for the end of the text.
+  // The file starts with the header of a token file: the magic number 20240520, version 1, and the number of
+  // tokens. The two tokens are the token for "a" and the token for the end of a text.
   CHECK(sh.text("a.bin").substr(0, 12) == std::string("\x88\xd8\x34\x01\1\0\0\0\2\0\0\0", 12));
   CHECK(sh.text("a.bin").size() == 1028);
   Json const about = sh.json("a.bin.json");
@@ -36,7 +39,7 @@ TEST_CASE("prepare: headers are those of llm.c, with uint16 for small vocabulari
   CHECK(about.at("documents") == 1);
   CHECK(about.at("ids") == "uint16");
   sh.passes("prepare a.txt --output b.bin --ids uint32 --end-of-text none" + gpt2);
-  // The header has the magic 20240801, version 7 and 1 token.
+  // The header has the magic number 20240801, version 7, and the number of tokens, 1.
   CHECK(sh.text("b.bin").substr(0, 12) == std::string("\xa1\xd9\x34\x01\7\0\0\0\1\0\0\0", 12));
 }
 
@@ -50,7 +53,8 @@ TEST_CASE("prepare: --check finds damaged tokens, a damaged header and the .json
   sh.passes("prepare a.txt --output b.bin --ids uint32 --end-of-text none" + gpt2);
   sh.passes("prepare --check b.bin");
   CHECK(sh.passes("prepare --check b.bin --quiet") == "");
-  // A row is: offset | bytes that are written there | message.
+  // Each row of the table below is: offset in the file | bytes that the test writes at this offset | error
+  // message.
   for (auto const& row : table(R"(
       0 | \210 | has llm.c's header for 1 tokens, but its magic is
       4 | \010 | has version 8

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests the program report: its pages, figures and tables, text from other sources in them, rows of other
-// programs (rivals), and flags and files that are refused.
+// Tests the program `report`, which makes pages from result files: the pages, their figures and tables, text
+// from other sources in them, results of other programs (rivals), and flags and files that `report` must
+// refuse.
 #include <cmath>
 
 #include "programs/harness.hpp"
@@ -10,8 +11,9 @@ using test::each, test::field, test::has, test::Json, test::matches, test::Shell
 namespace {
 
 struct Report : Shell {
-  /// Writes a result file in compare's format. Each line of `rows` has the form "experiment | JSON fields".
-  /// The JSON fields are added to the usual fields of a result row, or replace them.
+  /// Writes a result file in the format of the program `compare`. Each line of `rows` gives one row of the
+  /// results and has the form "experiment | JSON fields". The JSON fields are added to the usual fields of a
+  /// row, or replace them.
   void document(std::string const& file, std::string const& rows, std::string const& command = "compare",
                 std::string const& cpu = "A CPU") const {
     std::string text = R"({"schema_version": 3, "command": ")" + command +
@@ -23,13 +25,13 @@ struct Report : Shell {
         "accumulation": 1, "avg_step_time_s": 0.1, "median_step_time_s": 0.1, "step_to_step_std_s": 0.001,
         "spread_pct": 1.0, "unsteady": false, "peak_gpu_mem_mb": 8.5, "planned_gpu_mem_mb": 8.5,
         "comm_time_s": 0.02, "comm_exposed_s": 0.01, "losses": [5.0, 4.0, 3.0], )" +
-              row.at(1) + "},\n";  // if a field is repeated, the last value counts
+              row.at(1) + "},\n";  // in JSON with a repeated field, the last value counts
     text.replace(text.size() - 2, 1, "]}");
     write(file, text);
   }
 
-  /// holds() checks that a file contains all texts of a table. lacks() checks that the file contains none of
-  /// them.
+  /// holds() checks that the file `file` contains all texts in the table `texts`. lacks() checks that it
+  /// contains none of them.
   void holds(std::string const& file, std::string const& texts) const {
     for (auto const& row : table(texts))
       for (std::string const& one : row) CHECK_MESSAGE(has(text(file), one), file, " lacks ", one);
@@ -40,7 +42,8 @@ struct Report : Shell {
   }
 };
 
-/// A shell with two folders that contain results, `here` and `there`.
+/// Runs commands in a folder with the subfolders `here` and `there`, which contain result files of two
+/// machines.
 struct Machines : Report {
   Machines() {
     std::string const measured = each("RANKS", "1 2", each("STAGE", "zs0 zs3", R"(
@@ -56,13 +59,13 @@ struct Machines : Report {
   }
 };
 
-/// A shell with result files of other programs.
+/// Runs commands in a folder with result files of `compare` and of other programs (rivals).
 struct Rivals : Report {
   std::string const work =
       R"("model": "tiny", "precision": "fp32", "batch": 4, "sequence": 64, "machine": "A box")";
 
-  /// Writes a file of rivals (rows of other programs). A row is "program | tokens per second | other JSON
-  /// fields".
+  /// Writes a file of rivals (results of other programs). Each line of `rows` gives one result and has the
+  /// form "program | tokens per second | other JSON fields".
   void rivals(std::string const& file, std::string const& rows) const {
     std::string text;
     for (auto const& row : table(rows))
@@ -70,8 +73,8 @@ struct Rivals : Report {
               R"(", "median_tokens_per_sec": )" + row.at(1) + ", " + row.at(2);
     write(file, R"({"schema_version": 1, "note": "said of all", "rivals": [)" + text + "}]}");
   }
-  /// Writes a file of compare with rows on one rank. A row is "stage | tokens per second | other JSON
-  /// fields".
+  /// Writes a result file of `compare`, whose training ran on one rank. Each line of `rows` gives one row of
+  /// the results and has the form "ZeRO stage | tokens per second | other JSON fields".
   void ours(std::string const& file, std::string const& rows, std::string const& cpu = "A CPU") const {
     std::string text;
     for (auto const& row : table(rows))
@@ -80,7 +83,8 @@ struct Rivals : Report {
     document(file, text, "compare", cpu);
   }
 
-  /// Writes ours.json, which has rows of the stages 0, 1 and 3, and rivals.json.
+  /// Writes ours.json, which has results of `compare` with the ZeRO stages 0, 1 and 3, and rivals.json, which
+  /// has results of other programs.
   Rivals() {
     ours("ours.json", R"(
         zs0 | 1000 | "spread_pct": 0.01
@@ -97,10 +101,10 @@ struct Rivals : Report {
 
 std::string const of_1000 = R"("params": 1000, "trainable_params": )";
 
-/// 14 rivals (rows of other programs) with stage 0 and 1 to 14 tokens per second.
+/// 14 rivals (results of the programs P1 to P14) with ZeRO stage 0. Pn has n tokens per second.
 std::string const fourteen = each("N", "1 2 3 4 5 6 7 8 9 10 11 12 13 14", R"(PN | N | "sharding": "zs0")");
 
-/// Whether a property of a JSON schema accepts a value.
+/// Whether the property `property` of a JSON schema accepts the value `value`.
 bool accepts(Json const& property, Json const& value) {
   std::string const types = property.at("type").dump();
   if (value.is_null()) return has(types, "null");
@@ -134,7 +138,7 @@ TEST_CASE("report: a page has all figures, names its sources, and loads nothing 
       train --from here/compare.json --row zs3_fp32_ranks2
       prefers-color-scheme:dark | @media print | default-src 'none'
       >predicted | >prediction off | >1,234< | >-7.5<)");
-  sh.lacks("page.html", ">capture<");  // only one source has this column
+  sh.lacks("page.html", ">capture<");  // only the results in `there` have this column
   std::string const page = test::replaced(sh.text("page.html"), "xmlns='http://www.w3.org/2000/svg'", "");
   CHECK(
       matches(page, R"(https?:|src=|url\(|@import|<link|<img|<iframe|fetch\(|XMLHttp|href='[^#'])").empty());
@@ -238,8 +242,8 @@ TEST_CASE("report: rows of other programs have a figure, a table and CSV lines, 
       >Tessera zs0</text> | >Swift &lt;b&gt;</text> | >Staged zs1</text> | >9,000  | >1,000  | tiny, fp32, 4 x 64 tokens
       @media (prefers-color-scheme:dark) | fill:#0067a6 | fill:#5ab1ea | svg .paper{fill:#fff}
       svg .paper{fill:#15171b} | fill='#fff' class='paper')");
-  // The figure must have no CSS variables, no rivals that did other work than all rows here, and no slower
-  // rows of a program.
+  // The figure must contain no CSS variables. It must contain no rival whose work (model, ranks, sizes)
+  // differs from the work of every row here. Of each program it must contain only the fastest row.
   sh.lacks("figures/rivals.svg", "var( | 12,345 | 1,500 | Staged zs3 | 8 x 64");
   sh.holds("figures/stages.svg", R"(
       >Tessera zs0</text> | >Tessera zs3</text> | >Staged zs1</text> | >Staged zs3</text> | >peak MB of a rank</text>)");
@@ -248,8 +252,8 @@ TEST_CASE("report: rows of other programs have a figure, a table and CSV lines, 
   sh.holds("page.md", "## Other programs | ![Throughput of Tessera and other programs](figures/rivals.svg)");
   CHECK(sh.passes("wc -l < all.csv") == "9\n");
   sh.passes("sed -n 6p all.csv", "^rivals,Swift <b>,rivals.json,Swift <b>,tiny,,,fp32,none,none,");
-  // The bars of Tessera come first. The other bars follow in the order of their speed. Each program has its
-  // own colour.
+  // The bars of Tessera (our rows) are first. The bars of the rivals follow in the order of their speed. The
+  // bars of each program have their own colour.
   std::string const svg = sh.text("figures/rivals.svg");
   std::size_t at = 0;
   for (std::string const next :
@@ -265,8 +269,8 @@ TEST_CASE("report: without rivals, or without our row of the same work, the page
   sh.passes("report ours.json --html ours.html");
   sh.holds("ours.html", "no row of another program was given");
   sh.lacks("ours.html", "<h2>Other programs</h2> | Other programs:");
-  // A row with offload or with another number of ranks does other work, so it is not compared with the
-  // rivals.
+  // The row in other.json has an offload and another number of ranks than the rivals. It does other work, so
+  // the page does not compare it with the rivals.
   sh.ours("other.json", R"(zs0 | 10 | "world": 2, "offload": "cpu_optimizer")");
   sh.passes("report other.json rivals.json --html other.html");
   sh.lacks("other.html", "id='figure-rivals'");
@@ -281,13 +285,14 @@ TEST_CASE("report: rivals are compared with models of their number of parameters
       Unsaid | 333 | "world": 1
       Said | 444 | "params": 1000, "std_tokens_per_sec": 40)");
   sh.passes("report sizes.json of_sizes.json --html sizes.html --svg sizes");
-  // The deviation of the program named Said is 9 %, so its bar is marked with ~.
+  // The standard deviation of the rival `Said` is 9 % of its rate, so its bar has the mark ~.
   sh.holds("sizes/rivals.svg", "tiny, fp32, 1,000 parameters, 4 x 64 tokens | >500  | >Said</text> | ~");
   sh.lacks("sizes/rivals.svg", "600 parameters | >700  | >999  | Unsaid");
   sh.holds("sizes.html", R"(
       1 row of another program has no row of the same work here. Of these 1 does not give &#39;params&#39;, in which rows here differ.
       Without 1 row that trains a part of the parameters. | no two rows differ only in their stage)");
-  // If all models here have one size, a rival is compared even if its row does not give the size.
+  // All our rows have models of the same number of parameters. A rival is then compared with them even if it
+  // does not give its number of parameters.
   sh.ours("size.json", rows);
   sh.rivals("of_size.json", R"(
       Unsaid | 333 | "world": 1
@@ -321,8 +326,9 @@ TEST_CASE("report: the fastest row of each rival and stage is next to our row of
 
 TEST_CASE("report: rivals that violate their schema are refused") {
   Rivals const sh;
-  // In the rows below, W is replaced by the fields that describe the work, and P by a valid row. If a field
-  // is repeated, the last value counts.
+  // Each row of the table below is: content of the member 'rivals' | texts of the error. In the content, W is
+  // replaced by the fields that describe the work of a rival, and P by all fields of a valid rival. If a
+  // field is repeated, its last value counts.
   for (auto const& row : table(R"(
       [] | 'rivals' holds no row
       [7] | row 1: is not an object | docs/rivals.schema.json
@@ -411,7 +417,7 @@ TEST_CASE("report: absent, empty, foreign, damaged, truncated and too new files 
   Shell const sh;
   std::string const expand =
       R"(sed 's/RESULTS/{"schema_version": 3, "rows":/; s/SAMPLES/{"schema_version": 1, "columns":/' > )";
-  // A row is: file | content | texts of the error.
+  // Each row of the table below is: file | content of the file | texts that the error message must contain.
   for (auto const& row : table(R"(
       empty.json |  | is empty
       blank.json | \040\040\n\040 | is empty

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides a short text, the smallest model and readers of logs to the tests of the program train.
+// Provides helpers for the tests of the program `train`: a short text, the flags of the smallest model, and
+// readers of its log.
 #pragma once
 
 #include "programs/harness.hpp"
 
 namespace test {
 
-/// A shell in a folder with the file text.txt, which has 2,200 to 2,400 bytes.
+/// Runs the program `train` in a temporary folder with the file text.txt, which has 2,200 to 2,400 bytes.
 struct Train : Shell {
   static inline std::string const tiny =
       "train --model layers=1,heads=2,channels=8,positions=16 --sequence 8 --batch 2 ";
@@ -20,7 +21,7 @@ struct Train : Shell {
 
   Train() { write("text.txt", words); }
 
-  /// Returns the lines of a log that have this key. The log is JSON Lines.
+  /// Reads the log `log`, which has one JSON object per line. Returns the objects that have the key `key`.
   std::vector<Json> lines(std::string const& log, std::string const& key) const {
     std::vector<Json> found;
     for (Json const& line : json_lines(log))
@@ -30,19 +31,21 @@ struct Train : Shell {
   Json summary(std::string const& log) const { return field(lines(log, "summary").at(0), "summary"); }
   std::string weights_hash(std::string const& log) const { return summary(log).at("weights_hash"); }
 
-  /// Checks that a JSON document has the values in `values`. Objects in `values` are compared key by key.
+  /// Checks that a JSON document has the values in `values`, which is JSON too. An object in `values` is
+  /// compared key by key, so the document may have more keys.
   static void has_values(Json const& document, std::string const& values) {
     Json patched = document;
     patched.merge_patch(Json::parse(values));
     CHECK(patched.dump() == document.dump());  // also compares 1 with 1.0 as different
   }
   void json_has(std::string const& file, std::string const& values) const { has_values(json(file), values); }
-  /// Checks that the settings in the first line of a log have these values.
+  /// Checks that the first line of the log `log` records the settings in `settings`, which is a JSON object.
   void logs(std::string const& log, std::string const& settings) const {
     has_values(field(json_lines(log).at(0), "config"), settings);
   }
 
-  /// Sets keys of a JSON file to the values in `values`. The value "NONE" removes a key.
+  /// Sets keys of the JSON file `file` to the values in `values`, which is a JSON object. The value "NONE"
+  /// removes a key.
   void change(std::string const& file, std::string const& values) const {
     Json document = json(file);
     Json const changes = Json::parse(values);

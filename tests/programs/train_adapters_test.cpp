@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests LoRA adapters in train: they are saved, read, merged and resumed. If an adapter is damaged, the error
-// must name the file and the key or tensor.
+// Tests LoRA adapters in the program `train`, which saves adapters, reads them, merges them into a model and
+// resumes their training. If an adapter is damaged, the error must name the file and the key or tensor.
 #include "programs/train.hpp"
 
 using test::table, test::Train;
@@ -9,8 +9,8 @@ namespace {
 
 std::string const lora = "--lora rank=2,alpha=4,targets=c_attn,mlp.c_proj ";
 
-/// A shell with two folders: `base` has a model, and `adapter` has an adapter of this model after three
-/// steps.
+/// Runs commands in a folder with two subfolders. `base` has a model. `adapter` has an adapter of this model
+/// that was trained for three steps.
 struct Adapters : Train {
   std::string const run =
       "train --model base --sequence 8 --batch 1 --accumulation 2 --data text.txt --clip 0 --learning-rate "
@@ -26,8 +26,8 @@ struct Adapters : Train {
   bool same_weights(std::string const& a, std::string const& b) const {
     return equal(a + "/model.safetensors", b + "/model.safetensors");
   }
-  /// Copies `adapter` to the folder `damaged` and changes values in its configuration. The value "NONE"
-  /// removes a key.
+  /// Copies the folder `adapter` to the folder `damaged`, and sets the keys in `values` in the adapter
+  /// configuration of the copy. The value "NONE" removes a key.
   void damage(std::string const& values) const {
     passes("rm -rf damaged; cp -r adapter damaged");
     change("damaged/adapter_config.json", values);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests checkpoints of train. A run that is resumed with other policies must equal the run without
-// interruption. Also tests killed runs and damaged files.
+// Tests the checkpoints of the program `train`. If `train` is interrupted and resumes with other policies,
+// its results must equal the results without interruption. Also tests processes that are killed, and damaged
+// checkpoint files.
 #include <random>
 
 #include "programs/train.hpp"
@@ -14,21 +15,22 @@ struct Checkpoints : Train {
       tiny + "--data text.txt --global-batch 12 --reduction ordered --clip 1 --schedule linear ";
   std::string const saving = batch_of_12 + "--checkpoint ck --checkpoint-every 5 ";
 
-  /// Returns the lines of a log that describe steps, without the fields that contain times.
+  /// Returns the objects of the log `log` that describe steps, without the fields that contain times.
   std::vector<Json> steps_of(std::string const& log) const {
     std::vector<Json> steps = lines(log, "step");
     for (Json& step : steps)
       for (char const* key : {"tokens_per_sec", "ms"}) step.erase(key);
     return steps;
   }
-  /// Trains 20 steps on three ranks, with a checkpoint every 5 steps of which the last two are kept.
+  /// Trains 20 steps on three ranks. `train` saves a checkpoint every 5 steps and keeps only the last two
+  /// checkpoints.
   void saves_20() const { passes(saving + "--steps 20 --ranks 3 --stage 3 --keep 2"); }
   /// Whether the folder `ck` has exactly the last two checkpoints.
   bool has_two() const { return passes("ls -A ck") == "latest\nstep-00000015\nstep-00000020\n"; }
 
-  /// Repeats the following `kills` times: kills a run that saves a checkpoint in every step, then resumes it.
-  /// The resumed run may lack at most one step of the killed one, or two steps if checkpoints are
-  /// asynchronous.
+  /// Does this `kills` times: starts `train` with a checkpoint after every step, kills it, and resumes from
+  /// its last checkpoint. The killed process can have completed at most one step after this checkpoint, or
+  /// two steps if it saved checkpoints asynchronously.
   void survives_kills(int kills) const {
     std::string const each = batch_of_12 +
                              "--schedule constant --ranks 2 --log kill.jsonl --checkpoint kill "
@@ -48,7 +50,9 @@ struct Checkpoints : Train {
       std::smatch found;
       REQUIRE(std::regex_search(out, found, std::regex("resumed kill/step-0*([0-9]+) after")));
       CHECK(std::stoi(found[1]) >=
-            before - 1 - async);  // the asynchronous one of the previous step may be incomplete
+            // If checkpoints are asynchronous, the checkpoint of the previous step is possibly incomplete
+            // too.
+            before - 1 - async);
       CHECK(std::stoi(found[1]) <= before);
       CHECK(lines("kill.jsonl", "step").size() == before + 1u);
     }
@@ -88,8 +92,8 @@ TEST_CASE(
   CHECK(sh.steps_of("part.jsonl") == sh.steps_of("whole.jsonl"));
   CHECK(sh.has_two());
   CHECK(sh.passes("cat ck/latest") == "step-00000020\n");
-  // A run that is complete and is resumed writes its weights again. The folder `model` in a checkpoint is a
-  // Hugging Face model folder.
+  // If `train` resumes and all steps are already complete, it writes the weights again. The folder `model` in
+  // a checkpoint is a Hugging Face model folder.
   sh.passes(sh.saving + "--steps 20 --resume --log part.jsonl --save again.safetensors");
   CHECK(sh.equal("whole.safetensors", "again.safetensors"));
   sh.passes(
@@ -171,7 +175,7 @@ TEST_CASE("train checkpoints: a signal saves and ends the run, within --grace-pe
 TEST_CASE("train checkpoints: a run that is killed can be resumed") { Checkpoints().survives_kills(6); }
 
 TEST_CASE("train checkpoints: a run that is killed 200 times can be resumed" * doctest::skip()) {
-  Checkpoints().survives_kills(200);  // CMakeLists.txt registers this case with the label "long"
+  Checkpoints().survives_kills(200);  // CMakeLists.txt gives this test case the label "long"
 }
 
 TEST_CASE(

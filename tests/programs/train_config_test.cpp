@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests train, compare and plan with settings from files. The files are DeepSpeed configurations, and results
-// of this version and of older ones whose rows train repeats.
+// Tests the programs `train`, `compare` and `plan` if their settings come from files. A file is a DeepSpeed
+// configuration, or a result file of this or an older version. `train` repeats the training of a row of such
+// a result file.
 #include <filesystem>
 #include <map>
 
@@ -16,12 +17,13 @@ struct Config : Train {
 
   Config() { passes("mkdir nvme"); }
 
-  /// Runs a command of train and returns the hash of its final weights.
+  /// Runs the program `train` with the command line `command` and returns the hash of its final weights.
   std::string hash_of(std::string const& command) const {
     passes(command + " --log hashed.jsonl");
     return weights_hash("hashed.jsonl");
   }
-  /// Runs a comparison with the training settings of this test and returns its rows.
+  /// Runs the program `compare` with the training settings of this test and the flags `flags`. Returns the
+  /// rows of its results.
   Json compared(std::string const& flags) const {
     passes("compare " + on_two.substr(6) + "--json rows.json " + flags);
     return json("rows.json").at("rows");
@@ -52,7 +54,7 @@ TEST_CASE("train config: each example equals its flags, and stages and offloads 
       zero0_fp32 | zero1_fp32 | zero2_fp32 | zero3_fp32
       stage1 | stage2 | stage3 | offload | infinity | infinity_aio)"))
     for (std::string const& name : row) CHECK_MESSAGE(hashes.at(name) == hashes.at(row[0]), name);
-  CHECK(hashes.at("stage1") != hashes.at("zero0_fp16"));  // they have different schedules
+  CHECK(hashes.at("stage1") != hashes.at("zero0_fp16"));  // their schedules differ
   CHECK(
       sh.hash_of(
           sh.brief +
@@ -73,7 +75,7 @@ TEST_CASE("train config: flags override the file, and --print-config shows the o
       --loss-scale dynamic +# default)");
   CHECK(Json(test::matches(sh.passes(with_file + "--steps 20"), "\nstep [0-9]+")) ==
         Json{"\nstep 10", "\nstep 20"});  // steps_per_print is 10
-  // For GPT-2 large and this threshold, DeepSpeed itself prints these numbers.
+  // For GPT-2 large and the threshold in stage3.json, DeepSpeed itself prints these two numbers.
   sh.passes("train --config " + sh.deepspeed + "stage3.json --model gpt2-large --steps 0 --print-config",
             "DeepSpeed keeps 290 parameters of 601,600 elements complete on every rank");
 }
@@ -149,7 +151,7 @@ TEST_CASE("train config: plan reads a configuration, whose folder for NVMe must 
   Config const sh;
   std::string const plan =
       "plan --config " + sh.deepspeed + "infinity.json --model gpt2 --ranks 2 --memory 8GB --no-search";
-  sh.ends(2, plan);  // the file names the folder /local_nvme, which does not exist
+  sh.ends(2, plan);  // its folder /local_nvme does not exist
   sh.passes(plan + " --nvme-path nvme",
             "pick for gpt2, fp16, 2 ranks, batch 2, sequence 128: zs3_fp16_ranks2_bs2_sl128_offnvme");
 }
@@ -179,8 +181,9 @@ TEST_CASE(
     sh.passes("train --best --log steps.jsonl --from " + file + data);
     CHECK(sh.summary("steps.jsonl").at("steps_done") == 4);
 
-    // The command of the file now has a flag that the file did not record. Rows of version-1 also lack the
-    // loss scale.
+    // The command in the result file gets the additional flag `flag`. Files of version 1 did not record the
+    // vocabulary, and version-1.json did not record the loss scale either. If the file did not record the
+    // value of the flag, `train` must refuse the file.
     for (std::string const flag : {"--loss-scale", "--vocabulary"}) {
       sh.write("more.json", replaced(results, " --seq", " " + flag + " 1 --seq"));
       if (row[0] == "version-1" || (row[1] == "1" && flag == "--vocabulary"))

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests train with Hugging Face model folders. Saved folders are read again. If config.json requests a
-// feature that is not supported, the error must name the feature.
+// Tests the program `train` with Hugging Face model folders. `train` must read the folders that it saved. If
+// config.json requests a feature that `train` does not support, the error must name the feature.
 #include "programs/train.hpp"
 
 using test::table, test::Train;
@@ -9,8 +9,8 @@ namespace {
 
 std::string const gpt2_model = " --model layers=1,heads=2,channels=8,positions=16 ";
 
-/// A shell with saved model folders: gpt2, opt, llama and tied. Their weights are the initial weights of the
-/// seed 5.
+/// Runs commands in a folder with four saved model folders: gpt2, opt, llama and tied. Each has the initial
+/// weights of the random seed 5.
 struct Folders : Train {
   std::string const train = "train --sequence 8 --batch 2 --data text.txt -q ";
 
@@ -22,7 +22,8 @@ struct Folders : Train {
     passes(saved +
            "tied --model llama:layers=1,heads=2,channels=8,hidden=10,tied=1,rope_theta=500000,positions=16");
   }
-  /// Trains two steps and returns a hash of the final weights. `flags` begins with the model.
+  /// Trains two steps and returns a hash of the final weights. `flags` are the flags of `train`; the first
+  /// word is the value of --model.
   std::string two_steps(std::string const& flags) const {
     return passes(train + "--batch 1 --accumulation 2 --steps 2 --seed 9 --save w.safetensors --model " +
                   flags + "; sha256sum w.safetensors");
@@ -32,14 +33,15 @@ struct Folders : Train {
     return two_steps("copy");
   }
 
-  /// Copies a folder to the folder `copy` and changes values in the config.json of the copy. The value "NONE"
-  /// removes a key.
+  /// Copies the model folder `folder` to the folder `copy`, and sets the keys in `values` in the config.json
+  /// of the copy. The value "NONE" removes a key.
   void changed(std::string const& folder, std::string const& copy, std::string const& values) const {
     passes("rm -rf " + copy + "; cp -r " + folder + " " + copy);
     change(copy + "/config.json", values);
   }
-  /// Checks that train refuses a folder after a change of its config.json. Each line of `rows` has the form
-  /// "values | exit code | text | text". The folder `wrong` is a copy with the new values.
+  /// Checks that `train` refuses the model folder `folder` after a change of its config.json. Each line of
+  /// `rows` has the form "values | exit code | text | text". The folder `wrong` is a copy of `folder` in
+  /// which config.json has these values. The error message must contain all texts.
   void refuses_changed(std::string const& folder, std::string const& rows) const {
     for (auto row : table(rows)) {
       changed(folder, "wrong", row[0]);
@@ -61,7 +63,7 @@ TEST_CASE("train folders: a saved folder has a config.json, and the weights of a
       R"({"architectures": ["GPT2LMHeadModel"], "model_type": "gpt2", "n_layer": 1, "n_head": 2, "n_embd": 8,
       "n_positions": 16, "vocab_size": 256, "activation_function": "gelu_new", "torch_dtype": "float32", "dtype": "float32",
       "tie_word_embeddings": true, "resid_pdrop": 0})");
-  // A folder without weights starts from the initial weights of the seed.
+  // If a model folder has no weights, `train` starts from the initial weights of the seed.
   sh.passes("mkdir sizes; cp gpt2/config.json sizes");
   sh.passes(sh.train + "--model sizes --steps 0 --seed 5 --save sizes.safetensors");
   CHECK(sh.equal("sizes.safetensors", "gpt2.safetensors"));
@@ -78,8 +80,9 @@ TEST_CASE("train folders: a folder gives the weights and the training of a file,
           R"({"model": "./gpt2", "init": "./gpt2", "layers": 1, "positions": 16, "vocabulary": 256})");
   sh.passes(sh.train + "--model ./gpt2 --steps 0 --init by-file.safetensors --save other.safetensors");
   CHECK(sh.equal("other.safetensors", "by-file.safetensors"));
-  // transformers has names for these sizes that are valid for all models. The config.json has these names in
-  // addition to GPT-2's own names, or instead of them.
+  // The library transformers has two names for each of these sizes: a name that is valid for all models, and
+  // GPT-2's own name. In the first case below, config.json has both names. In the second case, it has only
+  // the general names.
   for (std::string const names :
        {R"({"num_hidden_layers": 1, "hidden_size": 8})",
         R"({"n_layer": "NONE", "num_hidden_layers": 1, "n_head": "NONE", "num_attention_heads": 2,
@@ -141,7 +144,7 @@ TEST_CASE("train folders: a config.json that is no model, or none at all") {
   sh.refuses(sh.train, R"(
       4 | --model sizes | sizes: the folder holds no config.json
       2 | --model ./nowhere | './nowhere' is not known | a folder with a config.json)");
-  // The error message about invalid UTF-8 must itself be valid UTF-8.
+  // The file config.json is invalid UTF-8. The error message about it must be valid UTF-8.
   sh.ends(4, R"(mkdir utf16; printf '\377\376{\0' > utf16/config.json
       train --model utf16 --steps 0 2> utf16.txt || { code=$?; iconv -f UTF-8 -t UTF-8 utf16.txt; exit $code; })",
           "^error: .");

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests train with weights of other tools. The files of llm.c are read. Pickles and other files are refused,
-// and the error must name their kind.
+// Tests the program `train` with weight files of other tools. `train` reads the files of llm.c. It refuses
+// pickles and other formats, and the error must name the format.
 #include "programs/train.hpp"
 
 using test::each, test::Train;
 
 namespace {
 
-/// A shell in a folder that has one model in both formats of llm.c and as a safetensors file.
+/// Runs commands in a folder that has one model in three files: in the two formats of llm.c and as
+/// safetensors.
 struct Foreign : Train {
   std::string const model =
       "train --model layers=2,heads=2,channels=4,positions=8 --vocabulary 5 --sequence 8 --steps 0 ";
@@ -92,8 +93,8 @@ TEST_CASE(
       4 | --init long.safetensors | long.safetensors: the header claims 66176 bytes
       4 | --checkpoint gpt --resume | gpt/ckpt.pt: is a pickle
       4 | --init other.npz | other.npz)");
-  // A pickle is refused too if it is next to a config.json. Only a folder without any weights starts from the
-  // seed.
+  // `train` also refuses a pickle in a folder that has a config.json. `train` starts from the initial weights
+  // of the seed only if the folder has no weights in any format.
   sh.passes(sh.any + "--model fp32.bin --save named; rm named/model.safetensors");
   sh.passes(sh.any + "--model named; cp old.pt named/weights.pt");
   sh.refuses(sh.any, "4 | --model named | named/weights.pt: is a pickle");

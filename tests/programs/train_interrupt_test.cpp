@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests train if it receives signals and if its output is closed. A run must end after its step and save its
-// weights.
+// Tests the program `train` if it receives a signal, and if the reader of its output is gone. `train` must
+// complete its step, save its weights and end.
 #include "programs/train.hpp"
 
 using test::has, test::shows, test::Train;
@@ -14,13 +14,14 @@ bool const signals_wait =
 bool const signals_wait = false;
 #endif
 
-/// Returns a command of sh that runs train. It writes the process id of train to the file `pid`, and at the
-/// end the exit code of train to the file `code`.
+/// Returns a shell command that runs `train` with the flags `flags`. The command writes the process id of
+/// `train` to the file `pid`. After a failure it writes the exit code of `train` to the file `code`.
 std::string with_pid(std::string const& flags) {
   return "{ sh -c 'echo $$ > pid; exec " + Train::small + flags + "' || echo $? > code; }";
 }
 
-/// Returns `times` copies of the text, one after the other. train then needs some time to read the file.
+/// Returns `times` copies of the text `text`, one after the other. With so much text, `train` needs some time
+/// to read its data file.
 std::string repeated(std::string const& text, int times) {
   std::string all;
   for (int i = 0; i < times; ++i) all += text;

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests `train`, `compare` and `info` with ranks that a launcher starts as processes: the results are
-// bit-identical to those of threads, only rank 0 prints, and every failure is noticed.
+// Tests the programs `train`, `compare` and `info` if a launcher starts their ranks as processes. The results
+// must have the bits of the results with ranks as threads. Only rank 0 prints, and the other ranks notice
+// every failure.
 #include "programs/harness.hpp"
 
 using test::field, test::has, test::Json, test::Result, test::Shell;
 
 namespace {
 
-/// A shell with the command `launch N COMMAND...`. The command starts N ranks with the environment variables
-/// of torchrun, and prints the exit code and the output of each rank.
+/// Runs commands in a folder with the script `launch N COMMAND...`. The script starts N ranks of COMMAND with
+/// the environment variables of torchrun, and prints the exit code and the output of each rank.
 struct Launcher : Shell {
   Launcher() {
     write("launch", R"sh(#!/bin/sh

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests the files that train leaves if its data is truncated, if its disk is too small, or if it is killed.
+// Tests the files that the program `train` must leave in three cases: its data is truncated while it runs,
+// the disk is full, or a signal kills it.
 #include "programs/train.hpp"
 
 using test::has, test::Train;
@@ -42,7 +43,8 @@ TEST_CASE(
 
 TEST_CASE("train losses: a disk that is too small for weights or log is refused before the first step") {
   Train const sh;
-  // Mounting a file system of 64 KiB needs a user namespace. If the system permits none, this test ends.
+  // The test mounts a file system of 64 KiB, which needs a user namespace. If the operating system does not
+  // permit user namespaces, the test ends.
   auto const on_small = [&](std::string const& command) {
     return sh.run("exec unshare -rm sh -euc 'mkdir -p small; mount -t tmpfs -o size=64k none small; exec " +
                   command + "'");
@@ -65,7 +67,8 @@ TEST_CASE("train losses: a disk that is too small for weights or log is refused 
 
 TEST_CASE("train losses: a killed save leaves a hidden file until the next save in that folder") {
   Train const sh;
-  // A save may end before the script sees the hidden file of the save. The script then tries again.
+  // While `train` saves weights, a hidden file exists. The script must kill `train` during this time. If the
+  // save ends before the script sees the hidden file, the script tries again.
   sh.ends(137, R"(mkdir saves; caught=false; tries=0; code=0
       until $caught; do
         tries=$((tries + 1)); [ $tries -le 50 ] || exit 98

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests train with samples that are records. A file of lines and a JSON Lines file with the same text must
-// give the same run for every split. The last step of an epoch may be smaller. The loss is reported with and
-// without padding.
+// Tests the program `train` if each sample is a record of its data file. A file of text lines and a JSON
+// Lines file with the same text must give the same results for every split over ranks. The last step of an
+// epoch can have fewer samples. The log has the loss with and without padding.
 #include "programs/train.hpp"
 
 using test::Json, test::Train;
 
 namespace {
 
-/// A shell with two files of the same text. lines.txt has 21 lines of 1 to 21 letters, with blank lines
-/// between them. lines.jsonl has the lines as JSON Lines. The line with one letter is too short to be a
-/// sample.
+/// Runs commands in a folder with two files of the same text. lines.txt has 21 lines with 1 to 21 letters,
+/// and blank lines between them. lines.jsonl has the same 21 lines as JSON Lines. The line with one letter is
+/// too short to be a sample.
 struct Records : Train {
   std::string const records = tiny + "--data lines.txt --samples-are lines ";
   Records() {
@@ -30,9 +30,11 @@ struct Records : Train {
 TEST_CASE(
     "train: with records the bits depend neither on the split of a step nor on the format of the file") {
   Records const sh;
-  // An epoch has 20 samples and 6 samples per step, so it has four steps. The last step has two samples.
+  // An epoch has 20 samples, and a step has 6 samples. An epoch therefore has four steps, and its last step
+  // has only two samples.
   for (std::string const precision : {"fp32", "fp16"}) {
-    // All runs of one row must have equal weights.
+    // Each cell of the table has the flags of one training. All trainings in one line of the table must end
+    // with equal weights.
     for (auto const& recipes : test::table(R"(
         --ranks 1 --accumulation 6 --stage 0 | --ranks 6 --stage 3 --threads 1 | --ranks 3 --accumulation 2 --stage 2 --offload cpu_optimizer | --ranks 2 --accumulation 3 --stage dp
         --batch 6 | --batch 6 --data lines.jsonl --samples-are records --field body)")) {
@@ -68,7 +70,8 @@ TEST_CASE("train: with records the settings, steps and epochs say what is paddin
   CHECK(second.at("samples_per_sec") > 0);
   int padded = 0;
   for (Json const& step : sh.lines("text.jsonl", "step")) padded += step.contains("loss_with_padding");
-  CHECK(padded >= 6);  // the two last samples of an epoch may have no padding
+  // The last step of each epoch has only two samples, which possibly need no padding.
+  CHECK(padded >= 6);
 }
 
 TEST_CASE("train: every target of validation records counts once, for any batch") {
@@ -78,7 +81,8 @@ TEST_CASE("train: every target of validation records counts once, for any batch"
     sh.passes(sh.records + "--steps 1 --learning-rate 0 --validation lines.txt --log valid.jsonl --batch " +
               batch);
     Json const line = sh.lines("valid.jsonl", "validation_loss").at(0);
-    // 1 + 2 + ... + 8 targets of the 8 shortest records, and 8 of each of the 12 others.
+    // The number of targets: 1 + 2 + ... + 8 in the 8 shortest records, and 8 in each of the 12 longer
+    // records.
     CHECK(line.at("tokens") == 132);
     losses.push_back(line.at("validation_loss"));
     CHECK(losses.back() == doctest::Approx(losses[0]).epsilon(1e-6));

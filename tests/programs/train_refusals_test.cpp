@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests exit codes and messages of train for wrong command lines, settings and data.
+// Tests the exit codes and the error messages of the program `train` for wrong command lines, settings and
+// data.
 #include "programs/train.hpp"
 
 using test::each, test::Train;
@@ -205,9 +206,9 @@ TEST_CASE("train refusals: an output is not a file of the data or another output
 TEST_CASE("train refusals: a rank that cannot start its threads") {
   Train const sh;
   std::string const limit = "ulimit -s 8192; ulimit -v 1500000; ";
-  if (sh.run(limit + "train --version").code != 0) return;  // a program with a sanitizer does not start
-  // This test uses one rank. With several, another rank could fail first, because no memory is left for its
-  // arena.
+  if (sh.run(limit + "train --version").code != 0) return;  // with a sanitizer, the program cannot start
+  // This test uses one rank. With several ranks, the memory possibly ends earlier, when another rank
+  // allocates its arena. The error would then be another one.
   sh.refuses(limit + sh.small,
              "1 | -q --steps 1 --ranks 1 --threads 240 | needs 240 threads | lower --threads");
 }

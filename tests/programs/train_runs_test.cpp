@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests the output of train: a log line for every step, equal weights for every sharding, and the flags that
-// set the length of a run.
+// Tests the results of the program `train`: one log line for each step, equal weights for every sharding
+// policy, and the flags that set the number of steps.
 #include "programs/train.hpp"
 
 using test::field, test::has, test::Json, test::Train;
 
 namespace {
 
-/// Returns the value of `step` in each line of a log. Each line must have all fields.
+/// Returns the value of the key `step` in each line of the log `log` that has this key. Each such line must
+/// have all fields of a step.
 std::vector<int> steps_of(Train const& sh, std::string const& log) {
   std::vector<int> steps;
   for (Json const& line : sh.lines(log, "step")) {
@@ -33,13 +34,13 @@ TEST_CASE("train: a log has the settings, then every step and validation, then t
   Json const config = field(sh.json_lines("run.jsonl"), 0, "config");
   CHECK(config.at("clip") == 1);
   CHECK(config.at("learning_rate") == doctest::Approx(0.01));
-  CHECK(config.at("product_plans").is_null());  // a CPU has none
+  CHECK(config.at("product_plans").is_null());  // only a GPU has product plans
   auto const validations = sh.lines("run.jsonl", "validation_loss");
   CHECK(validations.size() == 2);
   CHECK(validations[0].at("after_step") == 4);
   CHECK(sh.lines("run.jsonl", "step")[0].at("lr") == doctest::Approx(0.005));  // the warm-up starts
-  // The summary has the times of the steps and their spread. On a CPU, the values that describe GPUs are
-  // null.
+  // The summary at the end of the log has the times of the steps and their spread. On a CPU, the values about
+  // GPUs are null.
   Json const summary = sh.summary("run.jsonl");
   for (char const* key :
        {"avg_tokens_per_sec", "train_time_s", "avg_step_time_s", "step_to_step_std_s", "spread_pct"})
@@ -159,7 +160,7 @@ TEST_CASE(
 TEST_CASE(
     "train: --samples, --epochs and both give the number of steps, and the last of two equal flags counts") {
   Train const sh;
-  // Half a step at the end counts as a step, since it is padded.
+  // The last step of an epoch has only half of the samples and is padded. It counts as a whole step.
   std::size_t const epoch = ((sh.words.size() - 1) / 8 + 1) / 2;
   for (auto const& [flags, steps] :
        std::vector<std::pair<std::string, std::size_t>>{{"--samples 20", 10},

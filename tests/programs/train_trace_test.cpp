@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests --trace and --profile of train. A trace must have each entry of `plan --schedule` once per step. A
-// profile must be printed and logged. Neither may change a bit of the results.
+// Tests the flags --trace and --profile of the program `train`. The trace must have each entry (operation)
+// that `plan --schedule` prints once per step. `train` must print the profile and write it to the log. The
+// two flags must not change a bit of the results.
 #include <map>
 
 #include "programs/train.hpp"
@@ -14,10 +15,10 @@ std::string const traced_model =
 std::string const traced_train =
     "train" + traced_model + "--data text.txt --offload cpu_optimizer --stage 3 --precision fp16 ";
 
-/// Returns "entry verb unit" for each entry in a listing of plan. The verbs have the names that they have in
-/// traces.
+/// Returns "index verb unit" for each entry (operation) in `listing`, the output of `plan --schedule`. A verb
+/// has the name that trace files use.
 std::vector<std::string> entries_of(std::string const& listing) {
-  // Six verbs had other names in the first version. Traces keep these names.
+  // Six verbs had other names in version 1 of the trace format. Trace files keep these older names.
   std::map<std::string, std::string> const before{{"gather", "acquire"}, {"accumulate", "fold"},
                                                   {"fetch", "stream"},   {"write_back", "publish"},
                                                   {"exchange", "share"}, {"copy_scalars", "brief"}};
@@ -83,7 +84,7 @@ TEST_CASE("train: --profile without --trace writes no file, and a resumed run tr
       sh.passes(sh.small + "--steps 4 --trace-steps 1 --profile", R"(\nprofiled step 3\n)");
   CHECK_FALSE(has(out, "collectives"));
   CHECK(sh.files() == before);
-  // Warm-up steps do not count in the rate. Of these three steps only the last one counts.
+  // The rate of the summary does not count warm-up steps. Of the three steps here, only the last one counts.
   sh.passes(sh.small + "--steps 3 --trace-steps 1 --profile --quiet --log profiled.jsonl");
   CHECK(sh.summary("profiled.jsonl").at("step_to_step_std_s").is_null());
   CHECK(sh.summary("profiled.jsonl").at("avg_step_time_s") > 0);

@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests how train saves and loads weights: a round trip is exact, the error about a bad file names the file,
-// and a save that fails keeps the old file.
+// Tests how the program `train` saves and loads weights. Loaded weights must have the bits of the saved
+// weights. The error about a damaged file must name the file. If a save fails, the old file must remain.
 #include "programs/train.hpp"
 
 using test::each, test::table, test::Train;
 
 namespace {
 
-/// A shell with the file start.safetensors, which has the initial weights of the seed 5.
+/// Runs commands in a folder with the file start.safetensors, which has the initial weights of the random
+/// seed 5.
 struct Weights : Train {
   Weights() { passes(small + "--steps 0 --seed 5 --save start.safetensors"); }
-  /// Runs a command of train without any step and saves the weights. Returns whether they equal
-  /// start.safetensors.
+  /// Runs the program `train` with the command line `command` and no training step, and saves its weights.
+  /// Returns whether the weights equal the weights in start.safetensors.
   bool starts_equal(std::string const& command) const {
     passes(command + " --steps 0 --save copy.safetensors");
     return equal("start.safetensors", "copy.safetensors");
@@ -60,7 +61,8 @@ TEST_CASE("train weights: bad files are refused by name") {
       4 | --init start.safetensors --vocabulary 300 | vocabulary 256 | vocabulary 300 | wte.weight
       4 | --init start.safetensors --model layers=2,heads=2,channels=8,positions=16 | layers=1 | layers=2 | missing: h.1.ln_1.weight [8]
       4 | --init start.safetensors --model layers=1,heads=2,channels=16,positions=16 | wte.weight has shape [256, 8], the model needs [256, 16] | wpe.weight | h.0.ln_1.weight | and 13 more | choose the model)");
-  // A row is: a part of the header | a text of the same length that replaces it | the message.
+  // Each row of the table below is: a part of the file's header | text of the same length that replaces it |
+  // error message.
   for (auto const& row : table(R"(
       [96,864] | [92,860] | c_attn.weight
       [96,864] | [964,86] | c_attn.weight
@@ -90,8 +92,8 @@ TEST_CASE("train weights: a failed save keeps the old file and leaves no other f
       1 | --save /dev/full | /dev/full | disk is full
       1 | --log /dev/full | /dev/full | disk is full)");
   CHECK(sh.equal("start.safetensors", "old"));
-  // Named pipes and dangling links are refused before the first step. train must not wait for a reader of the
-  // pipe.
+  // `train` refuses an output that is a named pipe or a dangling link before the first step. It must not wait
+  // until a process reads from the pipe.
   sh.passes("mkfifo pipe; ln -s nowhere dangling");
   sh.refuses(sh.small + "--steps 1", each("OUT", "--save --log", R"(
       1 | OUT pipe | pipe | named pipe
@@ -112,7 +114,7 @@ TEST_CASE(
               R"("step":[0-9]+,[^\n]*\}\n$)");
   sh.passes(sh.small + "--steps 500 --save whole.safetensors");
   CHECK(sh.equal("long.safetensors", "whole.safetensors"));
-  // The message has the path as it was given on the command line.
+  // The error message has the path `events`, as on the command line.
   result = sh.run("ulimit -f 32; " + sh.small + "-q --steps 400 --tensorboard events");
   CHECK(result.code == 1);
   test::shows(
@@ -129,8 +131,8 @@ TEST_CASE(
   sh.refuses(sh.small + "-q",
              "7 | --steps 50 --learning-rate 1e30 --save start.safetensors | not finite in step | nothing "
              "was saved");
-  // A bad update in the last step appears in no loss. The weights themselves are therefore checked before
-  // they are saved.
+  // A bad update in the last step changes no loss, because no step follows. `train` therefore checks the
+  // weights themselves before it saves them.
   std::string const bad = sh.small + "-q --steps 1 --learning-rate 3e38 --weight-decay 1e38";
   std::string const text = " | not finite after the last step: h.0.attn.c_attn.bias holds";
   sh.passes(": > infinite.jsonl");  // refuses() expects no new file

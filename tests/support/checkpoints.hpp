@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides shared parts of the checkpoint tests: training runs that stop, save and resume with other
-// settings, and a function that reads the full tensors of a checkpoint without the library's checkpoint
+// Provides the common code of the checkpoint tests: training runs that save a checkpoint and resume with
+// other policies, and a function that reads the full tensors of a checkpoint without the library's checkpoint
 // reader.
 #pragma once
 
@@ -29,8 +29,8 @@
 
 namespace support {
 
-/// The settings of a run: the names of its policies (for example, "zs0" is ZeRO stage 0), and the split of
-/// its global batch of six samples over ranks and micro-batches. An empty `capture` selects the default.
+/// The policies of a training run, by name (for example, "zs0" is ZeRO stage 0), and how its global batch of
+/// six samples is divided over ranks and micro-batches. An empty `capture` selects the default policy.
 struct Setting {
   std::string_view sharding = "zs0", offload = "none", precision = "fp32";
   Spread split{1, 6};
@@ -56,8 +56,9 @@ inline std::string text_of(Setting const& setting) {
          (setting.async ? ", saved while steps run" : "");
 }
 
-/// Returns every full tensor of a checkpoint. The key of a weight is the name of its parameter. The key of an
-/// optimizer state is the parameter's name with a suffix, for example "wte.weight.exp_avg".
+/// Reads the checkpoint in `folder` and returns all of its full tensors by name. A weight has the name of its
+/// parameter. An optimizer state has the name of its parameter with a suffix, for example
+/// "wte.weight.exp_avg".
 inline std::map<std::string, std::vector<double>> state_in(std::filesystem::path const& folder) {
   std::map<std::string, std::vector<double>> all;
   for (auto const& entry : std::filesystem::recursive_directory_iterator(folder)) {
@@ -79,8 +80,8 @@ inline std::map<std::string, std::vector<double>> state_in(std::filesystem::path
   return all;
 }
 
-/// The results of a run: the loss, gradient norm and loss scale of each step, whether the step was skipped,
-/// and all tensors and scalars of the final checkpoint.
+/// The results of a training run: the loss, the gradient norm and the loss scale of each step, whether each
+/// step was skipped, and all tensors and scalars of the final checkpoint.
 struct Trained {
   std::vector<double> losses, norms, scales;
   std::vector<bool> skipped;
@@ -139,7 +140,7 @@ inline Trained train_part(Setting const& setting, std::int64_t first, std::int64
   return trained;
 }
 
-/// Returns the results without the first `steps` steps.
+/// Returns `trained` without the results of its first `steps` steps.
 inline Trained after(Trained trained, std::int64_t steps) {
   auto const cut = [&](auto& list) { list.erase(list.begin(), list.begin() + steps); };
   cut(trained.losses);
@@ -149,7 +150,7 @@ inline Trained after(Trained trained, std::int64_t steps) {
   return trained;
 }
 
-/// Returns the bytes of every file in a folder, by relative path.
+/// Returns the content of every file in `folder`. The key is the path of the file relative to `folder`.
 inline std::map<std::string, std::string> files_in(std::filesystem::path const& folder) {
   std::map<std::string, std::string> files;
   for (auto const& entry : std::filesystem::recursive_directory_iterator(folder))
@@ -172,8 +173,8 @@ double step(Trainer& trainer, Run const& run, std::int64_t number, int rank) {
       .loss;
 }
 
-/// Checks that a checkpoint has the same bytes whether it is saved between steps or while steps run. Also
-/// checks that saving does not change the losses.
+/// Checks that a checkpoint that is saved while steps run has the same bytes as a checkpoint that is saved
+/// between steps. Also checks that saving does not change the losses of the training run.
 inline void check_async_save(Setting const& setting, Gpt2Options const& model = tiny) {
   INFO(text_of(setting));
   file_support::TemporaryFolder const folder;

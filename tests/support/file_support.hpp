@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides shared parts of the file tests: a folder whose destructor removes it, files with given bytes, and
-// checks of an error's text.
+// Provides the common code of the file tests: a temporary folder that its destructor removes, functions that
+// write and read files, and checks of the error that a call throws.
 #pragma once
 
 #include <cstdint>
@@ -71,8 +71,8 @@ std::string bytes_of(T const& value) {
     return {reinterpret_cast<char const*>(value.data()), value.size() * sizeof(value[0])};
 }
 
-/// The kind and the text of the Error that a call threw. If the call threw none, the text is "nothing was
-/// thrown".
+/// The kind and the text of the tessera::Error that a call threw. If the call threw no error, the text is
+/// "nothing was thrown".
 struct Thrown {
   tessera::ErrorKind kind = tessera::ErrorKind::failed;
   std::string text = "nothing was thrown";
@@ -88,8 +88,8 @@ Thrown thrown_by(Work&& work) {
   return {};
 }
 
-/// Runs `work` and returns the Error that it threw, as thrown_by() does. Root may access every file, so a
-/// process of root runs `work` as the user `nobody`.
+/// Calls `work` and returns the kind and the text of the Error that it threw. Root may access every file, so
+/// a process of root calls `work` as the user `nobody`.
 template <class Work>
 Thrown thrown_as_nobody(Work&& work) {
   bool const root = ::geteuid() == 0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides a small model family, written as a user would write it: blocks without attention, and an output
-// head that is not tied to the embedding. The tests use the family through every interface of the model
-// registry.
+// Provides a small model family that is written as a user would write one. Its models have blocks without
+// attention, and an output head that does not share its weight with the embedding. The tests use the family
+// through every interface of the model registry.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Registers the model family of mlp.hpp, so that programs can choose its models by name. A program gets the
-// family if it links this file. The program needs no further code for it.
+// Registers the model family of mlp.hpp in the model registry of a program, so that a user of the program can
+// choose the models of this family by name. A program only has to link this file.
 #include "tessera/train/compiled_model.hpp"
 #include "tessera/train/model_family.hpp"
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Generates the schedule of one stage of pipeline parallelism, in the order 1F1B: one forward, one backward
-// (Narayanan et al., SC 2021). The tests only check this schedule. No engine runs pipeline stages.
+// Provides StageGenerator, which generates the step plan of one stage of pipeline parallelism. Its schedule
+// has the order 1F1B: one forward, one backward (Narayanan et al., SC 2021). Only the tests of the schedule
+// checker use it. No engine runs pipeline stages.
 #pragma once
 
 #include <algorithm>
@@ -18,27 +19,27 @@ namespace support {
 
 using namespace tessera;
 
-/// Names the stage whose schedule is generated: stage number `stage` of `stages` stages. Two further members
-/// plant a fault in the schedule, for tests of the checker. With `sends_first`, this stage sends an output
-/// before it receives the gradient that the next stage is sending. Each stage waits until the other one
-/// receives, so neither ever continues. `spared_slots` is the number of activation buffers that the plan
-/// leaves out.
+/// Describes the pipeline stage whose schedule is generated: stage number `stage` of `stages` stages, for
+/// `micro_batches` micro-batches. `sends_first` and `spared_slots` plant faults for tests of the checker. If
+/// `sends_first` is true, this stage sends an output before it receives the gradient that the next stage is
+/// sending. Each of the two stages then waits until its neighbor receives, so the two stages never continue.
+/// `spared_slots` is the number of necessary activation buffers that the step plan leaves out.
 struct Stage {
   int stages = 1, stage = 0, micro_batches = 1;
   bool sends_first = false;
   int spared_slots = 0;
 
-  /// Returns the number of micro-batches that are in flight (forward has run and backward has not), less the
-  /// buffers that are missing on purpose.
+  /// Returns the number of buffers (slots) that the step plan has for each activation. This is the largest
+  /// number of micro-batches whose forward has run and whose backward has not, minus the buffers that
+  /// `spared_slots` leaves out.
   int slots() const { return std::min(stages - stage, micro_batches) - spared_slots; }
 };
 
-/// Generates the plan of one stage; run() returns this plan. The units (layers) of the model are divided
-/// evenly among the stages. Only one stage has the weights of a unit and accumulates its gradients. Several
-/// micro-batches are in flight at once, and each of them keeps activations from its forward until its
-/// backward. An activation therefore has several buffers, called slots: one for each micro-batch in flight.
-/// The repeated part of the schedule has one forward and one backward for each slot. Its entries therefore
-/// use the same slots in every repetition.
+/// Generates the step plan of one stage. run() returns this plan. The units (layers) of the model are divided
+/// evenly among the stages, and each unit has weights and gradients only on its stage. Several micro-batches
+/// are in flight at once: forward has run for them and backward has not. An activation therefore has one
+/// buffer, called a slot, for each micro-batch in flight. The repeated part of the schedule has one forward
+/// and one backward for each slot, so each repetition uses the slots in the same way.
 class StageGenerator {
  public:
   StageGenerator(std::vector<UnitSpec> units, Stage const& by) : by_(by) {
@@ -108,9 +109,9 @@ class StageGenerator {
   int output(int unit, int micro) {
     return activation(BufferKind::output, unit, 0, plan_.unit(unit).output, slot(micro));
   }
-  /// Returns the buffer of a unit's output gradient. A gradient that is sent between stages has one slot for
-  /// each micro-batch in flight. The other gradients are used only within one backward, so one slot is
-  /// enough.
+  /// Returns the buffer of the output gradient of unit `unit` for micro-batch `micro`. If this gradient is
+  /// sent between two stages, it has one buffer (slot) for each micro-batch in flight. Otherwise it is used
+  /// only within one backward, so one buffer is enough.
   int output_gradient(int unit, int micro) {
     bool const crosses = unit + 1 == begin_ || unit + 1 == end_;
     return activation(BufferKind::output_gradient, unit, 0, plan_.unit(unit).output,
@@ -135,8 +136,8 @@ class StageGenerator {
     entry.verb = verb;
     entry.unit = unit;
     entry.micro_batch = micro;
-    // Roles do not matter, because no engine runs the schedule. All inputs are `source` and all outputs are
-    // `target`.
+    // Engines use the role of an operand to find the arguments of an operation. No engine runs this schedule,
+    // so every input has the role `source` and every output the role `target`.
     for (int const buffer : reads) entry.operands.push_back({Role::source, Access::read, buffer});
     for (int const buffer : writes) entry.operands.push_back({Role::target, Access::write, buffer});
     plan_.train.schedule.entries.push_back(std::move(entry));

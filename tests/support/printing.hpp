@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lets doctest print the elements of vectors and maps in failed checks. Without this header, doctest prints
-// {?}. tests/CMakeLists.txt passes this header to the compiler with -include, so each source of a test
-// program includes it.
+// Lets doctest print the elements of vectors and maps in the messages of failed checks. Otherwise doctest
+// prints {?} in their place. tests/CMakeLists.txt passes this header to the compiler with -include, so each
+// source of a test program includes it.
 #pragma once
 
 #include <map>

@@ -21,17 +21,18 @@
 
 namespace test {
 
-/// How a process ended: its exit code, and the text that `run_processes` describes. If a signal ended the
+/// The end of one process: its exit code and its result text (see `run_processes`). If a signal ended the
 /// process, the code is 128 plus the number of the signal, as in a shell.
 struct Ended {
   int code = -1;
   std::string text;
-  double seconds = 0;  ///< from the start of all processes to the end of this one
+  double seconds = 0;  ///< from the start of all processes to the end of this process
 };
 
 using Environment = std::map<std::string, std::string>;
 
-/// Returns the environment variables that torchrun sets for one rank.
+/// Returns the environment variables that torchrun sets for rank `rank` of `world` ranks. All ranks are on
+/// this host, and they meet at `port`.
 inline Environment rank_environment(int rank, int world, int port) {
   return {{"RANK", std::to_string(rank)},       {"WORLD_SIZE", std::to_string(world)},
           {"LOCAL_RANK", std::to_string(rank)}, {"LOCAL_WORLD_SIZE", std::to_string(world)},

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides shared parts of the equivalence and engine tests: batches whose global content does not depend on
-// their split over ranks, a tiny GPT-2 with odd sizes, and the results of a run that must be equal.
+// Provides the common code of the equivalence and engine tests: batches whose global content does not depend
+// on the number of ranks and micro-batches, a tiny GPT-2 with odd sizes, and train(), which returns the
+// results of a training run for comparison.
 #pragma once
 
 #include <cmath>
@@ -32,8 +33,8 @@ using namespace tessera;
 /// A GPT-2 whose sizes are not multiples of a vector register, a tile or a shard.
 inline constexpr Gpt2Options tiny{.layers = 2, .heads = 3, .channels = 33, .positions = 40, .vocabulary = 61};
 
-/// Returns the entries of a schedule in the order in which they run. Entries that run several times appear
-/// several times.
+/// Returns every instance of the entries of `schedule`, in the order of execution. An entry is one operation
+/// of the schedule. It has several instances if it is repeated for several micro-batches.
 inline std::vector<Instance> instances_of(Schedule const& schedule) {
   std::vector<Instance> instances;
   for (std::int64_t index = 0; index < schedule.instances(); ++index)
@@ -41,15 +42,16 @@ inline std::vector<Instance> instances_of(Schedule const& schedule) {
   return instances;
 }
 
-/// The split of a global batch: the number of ranks, and the number of micro-batches of each rank.
+/// How a global batch is divided: the number of ranks, and the number of micro-batches that each rank
+/// computes per step (`accumulation`).
 struct Spread {
   int ranks = 1;
   int accumulation = 1;
 };
 
-/// Writes micro-batch number `micro` of a step's global batch to `tokens` and `targets` (batch, sequence).
-/// Each sample depends only on its number in the global batch, not on the split. If `mask_every` is not 0,
-/// about one target in `mask_every` is masked (-1). The masks differ between samples.
+/// Writes micro-batch number `micro` of the global batch of step `step` to `tokens` and `targets`, which have
+/// the shape (batch, sequence). The content of a sample depends only on its number in the global batch. If
+/// `mask_every` is not 0, about one target in `mask_every` is masked (-1). The masks differ between samples.
 inline void fill_micro_batch(std::int64_t step, std::int64_t micro, int batch, int sequence,
                              std::int64_t vocabulary, int mask_every, std::int32_t* tokens,
                              std::int32_t* targets) {
@@ -68,7 +70,7 @@ inline void fill_micro_batch(std::int64_t step, std::int64_t micro, int batch, i
     }
 }
 
-/// Returns the share of the global batch of a step that rank `rank` trains on.
+/// Returns the micro-batches of step `step` on which rank `rank` trains.
 inline Batch make_batch(std::int64_t step, int rank, Spread split, int batch, int sequence,
                         std::int64_t vocabulary, int mask_every = 0) {
   Batch result;
@@ -86,7 +88,8 @@ inline Batch make_batch(std::int64_t step, int rank, Spread split, int batch, in
   return result;
 }
 
-/// Returns the recipe that these names of policies describe. An empty name selects the default policy.
+/// Returns the recipe (combination of policies) with these policies, which are given by name. An empty name
+/// selects the default policy.
 inline RecipeTable recipe(std::string_view sharding, std::string_view precision = "fp32",
                           std::string_view offload = "none", std::string_view recompute = "none",
                           std::string_view reduction = "ordered", std::string_view loss_scale = "") {
@@ -100,8 +103,8 @@ inline RecipeTable recipe(std::string_view sharding, std::string_view precision 
   return parse_recipe(names);
 }
 
-/// Returns the names of the policies of a slot that engines support if all other slots have their default
-/// policies. Tests run all of these policies.
+/// Returns the names of all policies of `Slot` that an engine supports when every other slot has its default
+/// policy. A slot is one category of policies, for example the shardings. Tests run all returned policies.
 template <class Slot>
 std::vector<std::string_view> runnable() {
   std::vector<std::string_view> names;
@@ -117,7 +120,8 @@ inline std::vector<std::string_view> const shardings = runnable<slot::sharding>(
 inline std::vector<std::string_view> const offloads = runnable<slot::offload>();
 inline std::vector<std::string_view> const recomputes = runnable<slot::recompute>();
 
-/// The results of a training run. Equivalent recipes must give equal results.
+/// The results of a training run. Runs with equivalent recipes (combinations of policies) must have equal
+/// results.
 struct Outcome {
   std::string weights;
   std::vector<double> losses, norms, scales;
@@ -128,7 +132,7 @@ struct Outcome {
   friend bool operator==(Outcome const&, Outcome const&) = default;
 };
 
-/// The settings of a run, without its recipe (the policies).
+/// The settings of a training run, except its recipe (its combination of policies).
 struct Run {
   Spread split{};
   int steps = 3;
@@ -140,9 +144,10 @@ struct Run {
   StepTrace* trace = nullptr;
 };
 
-/// Returns the folder for the state of tests that use NVMe: TMPDIR if it is set, otherwise the in-memory
-/// folder /dev/shm if the system has it. Some tests create hundreds of trainers and would wait for a disk
-/// half of their time. disk_test.cpp trains with files on a real disk.
+/// Returns the folder in which tests that use NVMe keep training state. The folder is TMPDIR if this variable
+/// is set, otherwise the in-memory folder /dev/shm if the system has it. On a disk, tests with hundreds of
+/// trainers would spend half of their time in waits for the disk. disk_test.cpp trains with files on a real
+/// disk.
 inline std::string state_folder() {
   char const* const memory = "/dev/shm";
   if (std::getenv("TMPDIR") == nullptr && ::access(memory, W_OK) == 0) return memory;
@@ -169,8 +174,9 @@ std::string hash_weights(AnyKindOfTrainer& trainer) {
   return hash.digest();
 }
 
-/// Trains `run.steps` steps on every rank, evaluates one batch, and returns the results of rank 0. make(comm,
-/// options) must return a pointer to a trainer. launch(ranks, fn) must call fn on every rank.
+/// Trains `run.steps` steps on every rank, then evaluates one batch. Returns the results of rank 0.
+/// `make(comm, options)` must return a pointer to a new trainer. `launch(ranks, fn)` must call fn(comm) on
+/// each of `ranks` ranks.
 template <class Make, class Launch>
 Outcome train(Run const& run, Make const& make, Launch const& launch) {
   Outcome outcome;

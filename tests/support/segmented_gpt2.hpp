@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides a GPT-2 whose units (layers) consist of two segments. A block is split after attention, and the
-// output head before the classifier. The split must not change any bit of the results.
+// Provides SegmentedGpt2, a GPT-2 whose blocks and output head each consist of two segments. A segment is a
+// part of a unit (layer) with its own forward and backward. A block is split after attention, the output head
+// before the classifier. The split must not change any bit of the results.
 #pragma once
 
 #include <cmath>
@@ -14,13 +15,13 @@ namespace support {
 
 using namespace tessera;
 
-/// A model that computes exactly what Gpt2 of the same sizes computes. Its parameters, names, initial values
-/// and operations are the same, in the same order.
+/// A model that computes exactly what a Gpt2 of equal sizes computes. Both models have the same parameters
+/// with the same names and initial values, and the same operations in the same order.
 class SegmentedGpt2 {
  public:
-  /// A block is split at the value between its two segments, the residual after attention. `before` describes
-  /// how the first segment distributes this value over ranks. `after` describes how the second segment
-  /// distributes it.
+  /// The two segments of a block meet at one value, the residual after attention. `before` says how the first
+  /// segment leaves this value distributed over ranks. `after` says how the second segment needs it
+  /// distributed.
   explicit SegmentedGpt2(Gpt2Options const& sizes, Boundary::Side before = {}, Boundary::Side after = {})
       : sizes_(sizes),
         columns_(round_up(sizes.vocabulary, 8)),
@@ -74,7 +75,8 @@ class SegmentedGpt2 {
     nn::CausalAttention attention;
     nn::Backward d_ln_1;
     nn::Saved middle;
-    // The gradient of `middle`; backward of the second segment writes it, and backward of the first reads it.
+    // The gradient of `middle`. Backward of the second segment writes it, and backward of the first segment
+    // reads it.
     nn::Backward d_middle;
     nn::LayerNorm ln_2;
     nn::Mlp mlp;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes step plans (the buffers and the schedule of a step) from a few settings, for a small GPT-2 or for the
-// tied model.
+// Provides plan_of(), which makes a step plan from a few settings, for a small GPT-2 or for the tied model. A
+// step plan describes the buffers of a training step and its schedule of operations.
 #pragma once
 
 #include <cstdint>
@@ -46,7 +46,8 @@ inline StepPlan plan_of(Setting const& by, PlacementTable const* placement = nul
   return make_plan(by.tied_model ? TiedModel{}.units(micro) : Gpt2(deep).units(micro), table, shape);
 }
 
-/// Returns an entry as text, as the programs print it.
+/// Returns `entry`, one operation of a schedule, as one line of text, in the format in which the programs
+/// print it.
 inline std::string text(StepPlan const& plan, Entry const& entry) {
   return to_string(entry, plan.unit_name(entry));
 }

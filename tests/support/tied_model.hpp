@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides a model as a user would write it. It is not a transformer. It has a parameter that two other units
-// (layers) borrow, frozen parameters, a unit without saved tensors, and odd sizes. Tests use it to check the
-// engine with a model other than GPT-2.
+// Provides TiedModel, a model that is written as a user would write one. TiedModel is not a transformer. Two
+// of its units (layers) borrow a parameter of a third unit. It has frozen parameters, a unit without saved
+// tensors, and odd sizes. Tests use it to check the engine with a model other than GPT-2.
 #pragma once
 
 #include <array>
@@ -39,7 +39,7 @@ class TiedModel {
     units_[frozen].freeze(feeds_[2].down.weight);
   }
 
-  /// Returns the first matrix of a feed-forward unit.
+  /// Returns the first matrix of the feed-forward unit number `unit`.
   nn::Weight up(int unit) const { return feed_of(unit).up.weight; }
   std::int64_t vocabulary() const { return words; }
   std::int64_t positions() const { return length; }
@@ -93,8 +93,8 @@ class TiedModel {
  private:
   static constexpr Init wide = Init::normal(0.3);
 
-  /// A feed-forward unit. If `table` is given, the unit borrows this table as its first matrix and has no
-  /// biases.
+  /// The layers of one feed-forward unit. If the constructor gets `table`, the token table, the unit uses
+  /// this table as its first matrix and has no biases.
   struct Feed {
     nn::LayerNorm norm;
     nn::Linear up, down;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Trains the tied model with typed trainers, whose policies are template arguments.
+// Provides functions for tests that train TiedModel (tied_model.hpp) with typed trainers. The policies of a
+// typed trainer are template arguments.
 #pragma once
 
 #include <memory>
@@ -11,7 +12,8 @@
 
 namespace support {
 
-/// Returns the settings of a run whose batches have the sizes of the tied model.
+/// Returns the settings of a training run of TiedModel. Its batches use the vocabulary of this model, and
+/// `split` divides them over ranks and micro-batches.
 inline Run tied_run(Spread split) {
   Run run;
   run.split = split;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Plants faults in schedules, for tests of the schedule checker.
+// Provides functions that plant faults in schedules, for tests of the schedule checker.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 namespace support {
 
-/// Removes from an entry every declaration that it writes a buffer.
+/// Changes `entry`, one operation of a schedule, so that it no longer declares any buffer as written.
 inline void erase_writes(tessera::Entry& entry) {
   auto const erase = [](std::vector<tessera::Operand>& operands) {
     std::erase_if(operands, [](tessera::Operand const& one) { return one.writes(); });
@@ -19,9 +19,9 @@ inline void erase_writes(tessera::Entry& entry) {
   for (tessera::Item& item : entry.items) erase(item.operands);
 }
 
-/// Tests the schedule checker. check() removes one wait of the schedule, runs the checker, and restores the
-/// wait. It does this for every wait. `waits` counts the removed waits, and `found` counts the removals that
-/// the checker detects.
+/// Tests that the schedule checker detects every missing wait. For each wait of the schedule, check() removes
+/// the wait, runs the checker, and puts the wait back. `waits` counts the removed waits. `found` counts the
+/// missing waits that the checker detected.
 struct WaitsLeftOut {
   int waits = 0, found = 0;
 

@@ -33,7 +33,8 @@ Json token(char const* content, int id, std::initializer_list<char const*> flags
   return json;
 }
 
-/// Returns the tokenizer of the fixture gpt2, but with the added tokens `added` instead of the fixture's own.
+/// Returns the tokenizer of the fixture gpt2 with the added tokens `added`. They replace the added tokens of
+/// the fixture.
 text::BpeTokenizer gpt2_with(Json const& added) {
   Json json = Json::parse(file_support::read(fixtures + "/gpt2/tokenizer.json"));
   json["added_tokens"] = added;
@@ -94,8 +95,8 @@ TEST_CASE("text: flags of added tokens mean what they mean in the package") {
   CHECK(ids(Json::array({token("xx", 0, {"lstrip"})}), "a \t xx b") == joined({plain("a"), x, plain(" b")}));
   CHECK(ids(Json::array({token("xx", 0, {"rstrip"})}), "a xx \n b") == joined({plain("a "), x, plain("b")}));
   CHECK(ids(Json::array({token("xx", 0, {"lstrip", "rstrip"})}), "xx  xx") == joined({x, x}));
-  // If the text is next to a letter, mark, digit or connector, it is a part of a word, and a "single_word"
-  // token does not match.
+  // The added token "xx" has the flag "single_word". It matches only if no letter, mark, digit or connector
+  // is next to it.
   Json const word = Json::array({token("xx", 0, {"single_word"})});
   for (char const* apart : {" xx", "xx-", "xx\xe2\x80\x99", ".xx."}) {
     std::string const whole = apart;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests tokenizer files that are damaged in a place that a reader could trust, and files that use rare
-// features.
+// Tests tokenizer files with wrong values that a careless reader would use unchecked, and tokenizer files
+// with rare features.
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -25,8 +25,8 @@ std::string number(std::uint32_t value) {
   for (int shift = 0; shift < 32; shift += 8) bytes += static_cast<char>(value >> shift & 0xff);
   return bytes;
 }
-/// Returns a field of a Protocol Buffers message. `index` is its number, and `bytes` is its content of at
-/// most 16383 bytes.
+/// Returns the bytes of one field of a Protocol Buffers message. `index` is the number of the field, and
+/// `bytes` is its content of at most 16383 bytes.
 std::string field(int index, std::string const& bytes) {
   std::string text(1, static_cast<char>(index << 3 | 2));
   text += static_cast<char>(bytes.size() % 128 | 0x80);

@@ -41,9 +41,9 @@ std::string repaired(std::string const& bytes) {
   return std::string(text::repaired(bytes, storage));
 }
 
-/// Returns the text of a small tokenizer.json with the letters a and b. `members` is added to the JSON object
-/// of the file, and `model` to its member "model". Both are lists of JSON members. An added member replaces
-/// an earlier member with the same key.
+/// Returns the text of a small tokenizer.json, whose vocabulary has the letters a and b. `members` and
+/// `model` are texts of JSON members. `members` is added to the JSON object of the file, and `model` to the
+/// object in its member "model". An added member replaces an earlier member with the same key.
 std::string small_json(std::string const& members, std::string const& model = {}) {
   return R"({"model":{"type":"BPE","vocab":{"a":0,"b":1,"ab":2,"</s>":3},"merges":["a b"])" +
          (model.empty() ? "" : "," + model) + "}" + (members.empty() ? "" : "," + members) + "}";
@@ -159,9 +159,9 @@ TEST_CASE("text: what a tokenizer.json asks for and is not there is refused by i
   text::BpeTokenizer const tokenizer(text::parse_tokenizer_json(small_json(""), "t.json"));
   CHECK(text::encode(tokenizer, "abba") == text::Ids{2, 1, 0});
   check_says(refusal([&] { (void)text::encode(tokenizer, "abc"); }), {"t.json", "no token for the bytes 63"});
-  // The PyPI package accepts these files, so this reader accepts them too. They have an unknown token that is
-  // not in the vocabulary, no byte tokens for byte_fallback, a version line among the merges, or nested
-  // sequences.
+  // The PyPI package tokenizers accepts these files, so the library's reader must accept them too. The files
+  // have an unknown token that is not in the vocabulary, no byte tokens for byte_fallback, a version line
+  // among the merges, or nested sequences.
   auto const read = [](std::string const& members, std::string const& model_members, std::string_view bytes) {
     return text::encode(
         text::BpeTokenizer(text::parse_tokenizer_json(small_json(members, model_members), "t.json")), bytes);

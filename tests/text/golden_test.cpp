@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compares tokens with golden.json. This file was written with the PyPI packages tokenizers and
-// sentencepiece.
+// Tests that the library's tokenizers give the tokens in golden.json. The PyPI packages tokenizers and
+// sentencepiece produced the tokens in this file.
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -38,8 +38,8 @@ std::string from_hex(std::string const& hex) {
   return bytes;
 }
 
-/// Splits a text at every position at which the tokenizer permits it, and encodes the parts one after the
-/// other. Returns the tokens.
+/// Splits the text `bytes` at every position at which the tokenizer permits a split, and encodes the parts
+/// one after the other. Returns the tokens of all parts.
 text::Ids encoded_in_pieces(text::Tokenizer const& tokenizer, std::string_view bytes) {
   auto const encoder = tokenizer.encoder();
   text::Ids out = tokenizer.before();
@@ -67,7 +67,8 @@ TEST_CASE("text: tokens equal those of the PyPI packages") {
       CAPTURE(bytes);
       CAPTURE(hex);
       std::string storage;
-      for (int time = 0; time < 2; ++time) {  // the second result is from the encoder's cache
+      // The second time, the encoder returns the tokens from its cache.
+      for (int time = 0; time < 2; ++time) {
         text::Ids ids = tokenizer->before();
         encoder->encode(text::repaired(bytes, storage), true, ids);
         CHECK(ids == expected[i].get<text::Ids>());

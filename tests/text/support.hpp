@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides shared parts of the text tests.
+// Provides helpers for the tests of text and tokenizers.
 #pragma once
 
 #include <string>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Counts the memory allocations of the whole test program. allocation_test.cpp replaces the functions malloc,
-// operator new and their relatives with functions that count.
+// Declares count(), the number of memory allocations of the test program so far. allocation_test.cpp defines
+// it. That file replaces malloc, operator new and related functions with functions that count their calls.
 #pragma once
 
 #include <cstdint>

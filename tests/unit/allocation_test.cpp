@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Replaces the allocation functions of the whole test program with functions that count their calls. They are
-// in a separate file so that the compiler cannot inline operator new without operator delete, or the reverse.
+// Replaces malloc, operator new and related functions in the whole test program with functions that count
+// their calls. The functions are in a separate file, so that the compiler cannot inline operator new without
+// operator delete, or operator delete without operator new.
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -22,8 +23,8 @@ void seen() { allocations.fetch_add(1, std::memory_order_relaxed); }
 std::int64_t allocation_support::count() { return allocations.load(std::memory_order_relaxed); }
 
 #if defined(__GLIBC__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-// Replaces malloc and the related functions of the C library. Allocations of Eigen and of the C++ library are
-// then counted too.
+// Replaces malloc and the related functions of the C library, so that the allocations of Eigen and of the C++
+// library are counted too.
 extern "C" {
 void* __libc_malloc(std::size_t);
 void* __libc_calloc(std::size_t, std::size_t);
@@ -68,8 +69,8 @@ void* operator new(std::size_t bytes) { return allocate(bytes, alignof(std::max_
 void* operator new(std::size_t bytes, std::align_val_t alignment) {
   return allocate(bytes, static_cast<std::size_t>(alignment));
 }
-// The nothrow forms are replaced too, because std::stable_sort uses them. A sanitizer reports an error if a
-// program replaces operator new without operator delete.
+// std::stable_sort uses the nothrow forms, so this code replaces them too. It also replaces operator delete,
+// because a sanitizer reports an error if a program replaces only operator new.
 void* operator new(std::size_t bytes, std::nothrow_t const&) noexcept {
   try {
     return allocate(bytes, alignof(std::max_align_t));

@@ -22,14 +22,16 @@ namespace cli {
 
 namespace {
 
-/// Returns the first name in `names` that begins with "--". `names` is a list such as "-h,--help".
+/// Returns the first spelling in `names` that begins with "--", or `names` if there is none. `names` lists
+/// the spellings of one flag, such as "-h,--help".
 std::string first_name(std::string const& names) {
   for (auto const& name : split_list("flag", {names}))
     if (name.starts_with("--")) return name;
   return names;
 }
 
-/// Returns whether a word is a flag: "-x" and "--x" are flags; "-", "-3" and "-.5" are values.
+/// Returns whether a word of a command line is a flag: "-x" and "--x" are flags; "-", "-3" and "-.5" are
+/// values.
 bool is_flag(std::string_view word) {
   if (word.size() < 2 || word[0] != '-') return false;
   return !(word[1] >= '0' && word[1] <= '9') && word[1] != '.';

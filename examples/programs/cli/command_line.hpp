@@ -28,23 +28,24 @@ namespace cli {
 /// Returns `word`, in quotes if necessary, so that a shell reads it back as one unchanged word.
 std::string in_shell(std::string const& word);
 
-/// One flag that a settings file gives. `where` is the file and the key, for example
-/// "ds.json: train_batch_size".
+/// One flag whose value comes from a settings file, such as a DeepSpeed configuration. `where` is the file
+/// and the key that give the value, for example "ds.json: train_batch_size".
 struct FileSetting {
   std::string flag;
   Names values;  ///< empty if the flag is a switch, which has no value
   std::string where;
 };
 
-/// Reads a file of flags and returns its words. Words and quotes follow the rules of a shell. A word that
-/// starts with # begins a comment up to the end of the line. Throws Error(usage) if the file cannot be read,
-/// or if a line does not close a quote. The message names the file and the line.
+/// Reads a file of flags, which the command line names as @FILE, and returns the words of the file. Words and
+/// quotes follow the rules of a shell. A word that starts with # begins a comment up to the end of the line.
+/// Throws Error(usage) if the file cannot be read, or if a line does not close a quote. The message names the
+/// file and the line.
 Names flags_in(std::string const& path);
 
 /// The flags of a program. Each flag is bound to a variable. In the functions that add a flag, `names` lists
-/// its spellings, such as "--steps,--num-steps"; error messages use the first one. `type` is the placeholder
-/// of the value in `--help`, such as "N". The variable holds the default that `--help` shows. Only a
-/// successful `parse` changes it.
+/// its spellings, such as "--steps,--num-steps"; error messages use the first spelling. `type` is the
+/// placeholder of the value in `--help`, such as "N". The variable must hold the default, which `--help`
+/// shows. Only a successful `parse` changes the variable.
 class CommandLine {
  public:
   CommandLine(std::string program, std::string const& description, std::string const& examples);
@@ -59,7 +60,7 @@ class CommandLine {
 
   /// Adds a flag with a text value.
   void text(std::string const& names, std::string const& type, std::string& value, std::string const& help);
-  /// Adds a flag whose value is one of the names `choices`.
+  /// Adds a flag whose value is one of the words in `choices`.
   void choice(std::string const& names, Names const& choices, std::string& value, std::string const& help);
   /// Adds a flag with an integer value from `min` to `max`.
   template <class Integer>
@@ -84,11 +85,13 @@ class CommandLine {
   /// because the names of GPUs use it so.
   void memory(std::string const& names, std::int64_t& value, std::string const& help);
   /// Adds a flag with a custom value. `parse` calls `accept(flag, value)`, which stores the value or throws.
-  /// `--help` prints `shown_default` as the default.
+  /// The argument `flag` is for error messages: the name of the flag, or the settings file and the key that
+  /// give the value. `--help` prints `shown_default` as the default.
   void custom(std::string const& names, std::string const& type, std::string const& shown_default,
               std::string const& help, std::function<void(std::string const&, std::string const&)> accept);
-  /// Explains flags of other programs that a user may give to this one. `parse` refuses the flags `names`
-  /// with the text `advice`. In names, '-' and '_' are equal.
+  /// Registers flags of other programs, which a user may give to this program by mistake. `parse` refuses
+  /// each flag in `names` with an error message that ends with `advice`. The characters '-' and '_' count as
+  /// equal in the names of these flags.
   void foreign(Names const& names, std::string const& advice);
   /// Adds a flag with a list of values, separated by commas or spaces. `parse` calls `accept(flag, items)`,
   /// which stores the values or throws.
@@ -119,17 +122,18 @@ class CommandLine {
   /// Adds a switch, a flag without a value.
   void toggle(std::string const& names, bool& value, std::string const& help);
   /// Adds a flag whose value is the path of a settings file. `parse` calls `read(path)`, which returns the
-  /// settings of the file, before it changes the variable of any flag. `read` may call `on_line`. A flag on
-  /// the command line overrides the same flag in a file. An earlier file overrides a later one.
+  /// settings of the file, before `parse` changes the variable of any flag. `read` may call `on_line`. A flag
+  /// on the command line overrides the same flag in a settings file. If two settings files give the same
+  /// flag, the file counts whose own flag was added to the program first.
   void settings_file(std::string const& names, std::string const& type, std::string const& help,
                      std::function<std::vector<FileSetting>(std::string const&)> read);
-  /// Sets the function `choose`. It returns values for flags that neither the command line nor a file gives.
-  /// `parse` calls it before it changes the variable of any flag.
+  /// Sets the function `choose`, which returns values for flags that neither the command line nor a file
+  /// gives. `parse` calls `choose` before it changes the variable of any flag.
   void otherwise(std::function<std::vector<FileSetting>()> choose) { choose_ = std::move(choose); }
 
   /// Sets default flags: `words` are flags and values as on a command line. The flags of the command line and
-  /// of files override these defaults. `origin` is the text that the function `origin` returns for a default
-  /// flag.
+  /// of files override these defaults. `origin` is the source of these defaults, such as the name of a
+  /// launcher. The member function `origin(name)` returns this text for a flag with such a default.
   void preset(Names words, std::string origin) {
     preset_ = std::move(words);
     preset_origin_ = std::move(origin);
@@ -204,7 +208,8 @@ class CommandLine {
   std::string program_;
   std::string group_ = "Options";
   CLI::Option* bare_ = nullptr;  // the flag of `inputs`: it receives the words that belong to no other flag
-  std::map<std::string, std::string> foreign_;  ///< advice for flags of other programs; names with '-'
+  /// for each flag of another program, the advice of `foreign`; in the keys, '_' is replaced by '-'
+  std::map<std::string, std::string> foreign_;
   std::vector<Entry> entries_;
   std::vector<std::pair<std::string, std::function<std::vector<FileSetting>(std::string const&)>>> readers_;
   std::function<std::vector<FileSetting>()> choose_;

@@ -46,7 +46,8 @@ using Flags = std::map<std::string, std::string>;
 Flags shared_flags(CommandLine const& line) {
   Flags flags;
   for (auto const& [name, values] : line.given_flags()) flags[name] = values;
-  // Each host may have other cores and disks. Only rank 0 writes the log.
+  // The flags in this list may differ: each host can have different cores and disks, and only rank 0 writes
+  // the log.
   for (char const* own :
        {"--local_rank", "--log-ranks", "--log", "--threads", "--nvme-path", "--product-plans"})
     flags.erase(own);

@@ -23,8 +23,9 @@ struct LaunchFlags {
 };
 
 /// Adds the flags --log-ranks and --local_rank to `line`. The values are stored in `flags`. If a launcher
-/// started this program, its number of ranks becomes the default of --ranks, a flag that `line` must already
-/// have. Throws Error(config) if environment variables of the launcher contradict each other.
+/// started this program, the number of processes that the launcher started becomes the default of the flag
+/// --ranks, which `line` must already have. Throws Error(config) if environment variables of the launcher
+/// contradict each other.
 void add_launch_flags(CommandLine& line, LaunchFlags& flags);
 
 /// Connects to the other processes of the launch. Does nothing if no launcher started the program. Afterwards
@@ -45,8 +46,8 @@ int ranks_here(int ranks);
 /// Returns how many ranks of the launch run on this host, or 0 if no launcher started the program.
 int ranks_on_host();
 
-/// Returns the value that `own` has on rank 0. All processes of the launch must call it together, while no
-/// run is active. Without a launch it returns `own`.
+/// Returns the value that `own` has on rank 0. All processes of the launch must call this function together,
+/// and must not call it from inside `run_ranks`. Without a launch it returns `own`.
 bool decided_by_first_process(bool own);
 
 /// Tells the other ranks that this rank has failed with the message `text`. Returns whether this process

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Defines the flags and the logged settings of the fields of TrainerOptions. Both depend on the type of the
-// field's value.
+// Adds a command-line flag for each field of TrainerOptions, and writes the values of the fields to logs. The
+// form of the flag and of the logged value depends on the type of the field.
 #include "cli/option_flags.hpp"
 
 #include <algorithm>

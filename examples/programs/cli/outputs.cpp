@@ -96,7 +96,7 @@ ProgramFiles::ProgramFiles(CommandLine const& line, std::vector<std::filesystem:
     Names const* const values = line.values_of(flag);
     for (std::string const& value : values ? *values : Names()) {
       if (value == "-") continue;  // "-" is standard input
-      std::error_code code;        // prepare writes the description of a token file to FILE.bin.json
+      std::error_code code;        // the program `prepare` describes a token file in FILE.bin.json
       if (value.ends_with(".bin") && std::filesystem::exists(value + ".json", code))
         inputs_.push_back({{flag, value + ".json"}, Reads::whole});
       inputs_.push_back({{flag, value}, how});

@@ -62,8 +62,8 @@ class CommandLine;
 class ProgramFiles {
  public:
   /// Collects the paths that the flags name. `models` holds the files and folders that --model names. They
-  /// are passed separately because --model may also give the name of a model. `others` holds further inputs,
-  /// such as files inside a folder that a flag names.
+  /// are passed separately because the value of --model can also be the name of a built-in model, which is
+  /// not a path. `others` holds further inputs, such as files inside a folder that a flag names.
   explicit ProgramFiles(CommandLine const& line, std::vector<std::filesystem::path> const& models = {},
                         std::vector<NamedPath> const& others = {});
 
@@ -72,12 +72,14 @@ class ProgramFiles {
   void check(std::vector<NamedPath> const& more = {}) const;
 
  private:
-  /// The files that the program reads if an input path names a file, or if it names a folder.
+  /// Says which files the program reads if an input path names a file, and which files it reads if the path
+  /// names a folder.
   enum class Reads {
     whole,      ///< a file, or everything in a folder
     model,      ///< a file, or the files of a model or adapter in a folder
     tokenizer,  ///< a file, or the files of a tokenizer in a folder
-    /// like `whole`, but --save may overwrite a single file, because the file is replaced after the last step
+    /// like `whole`, but if the path names a file, --save may replace this file: --save writes only after the
+    /// last step, when the weights have been read
     weights
   };
   struct Input {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Provides the common main function of the programs. It turns an exception into one line on standard error
-// and an exit code. It also handles signals. After the first SIGINT (Ctrl-C), SIGTERM or SIGHUP the current
-// step finishes. A second signal, at least half a second later, ends the program at once.
+// and an exit code. It also handles signals. After the first SIGINT (Ctrl-C), SIGTERM or SIGHUP, a program
+// finishes its current training step before it ends. A second signal, at least half a second later, ends the
+// program at once.
 #pragma once
 
 #include <atomic>
@@ -138,10 +139,10 @@ extern "C" inline void tessera_program_late(int) {
 
 }  // namespace detail
 
-/// Handles signals while the object exists. The first SIGINT, SIGTERM or SIGHUP is only recorded. Another one
-/// at least half a second later ends the process. Under nohup, SIGHUP stays ignored. If `patience` is above
-/// 0, the process prints `late` and exits `patience` seconds after the first signal, unless
-/// `cancel_countdown` is called before. This serves programs that have a time limit or nothing to save.
+/// Handles signals while the object exists. The first SIGINT, SIGTERM or SIGHUP is only recorded. A second
+/// signal at least half a second later ends the process. Under nohup, SIGHUP stays ignored. If `patience` is
+/// above 0, the process prints `late` and exits `patience` seconds after the first signal, unless
+/// `cancel_countdown` is called before. A program sets `patience` if it has a time limit or nothing to save.
 class Interrupt {
  public:
   explicit Interrupt(unsigned patience = 0,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides the flags that several programs share: data, optimizer, seed and threads.
+// Provides the command-line flags that several programs share: flags for the data, the optimizer, the
+// adapters, the seed and the threads.
 #pragma once
 
 #include <algorithm>
@@ -100,7 +101,7 @@ inline void add_optimizer_flags(CommandLine& line, TrainerOptions& options,
 }
 
 /// Throws Error(usage) if the initial loss scale is outside its bounds. The message names the flags. If a
-/// settings file gave them, it also names the file.
+/// settings file gave the flags, the message also names the file.
 inline void check_loss_scale(CommandLine const& line, LossScaleOptions const& scale) {
   auto const text = [&](char const* flag, double value) {
     std::string const origin = line.origin(flag);
@@ -166,9 +167,9 @@ inline void add_lora_flag(CommandLine& line, LoraOptions& lora, std::string& tex
               });
 }
 
-/// Returns a function that lists a model's units (embedding, blocks, head) with the adapters and frozen
-/// parameters of the recipe. `units` lists the units of the model without adapters and without frozen
-/// parameters.
+/// `units` is a function that lists the units (embedding, blocks, head) of a model. Returns a function that
+/// lists the same units with the adapters of `options.lora`, if the recipe trains adapters, and with the
+/// parameters marked that `options.freeze` freezes.
 inline UnitLister trained_units(UnitLister units, RecipeTable const& recipe, TrainerOptions const& options) {
   if (recipe.adapters == AdapterKind::lora) units = adapting(std::move(units), options.lora);
   return freezing(std::move(units), options.freeze);

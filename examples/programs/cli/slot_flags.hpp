@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides a command-line flag for every slot. A slot is one decision of a recipe, such as the precision. The
-// flags are generated from the list of slots. This file lists only flags whose names differ from the slot's
-// title.
+// Provides a command-line flag for every slot of a recipe. A recipe is the set of policies of a training. A
+// slot is one decision of a recipe, such as the precision; the possible values of a slot are its choices. The
+// name of a flag is the title of the slot, unless this file gives another name.
 #pragma once
 
 #include <algorithm>
@@ -119,8 +119,8 @@ std::string slot_help() {
   return joined(slot_choices<Slot>()) + (help.empty() ? "" : "; " + help);
 }
 
-/// Returns the name of a slot's default on a device. If the default depends on the precision, adds the
-/// precisions with another default: "none; fp16: dynamic".
+/// Returns the name of a slot's default on a device. If the default depends on the precision, the text also
+/// lists each precision that has another default: "none; fp16: dynamic".
 template <class Slot>
 std::string slot_default(std::string const& device) {
   std::string const standard(Slot::standard(parse_recipe({.device = device})));

@@ -42,7 +42,8 @@ inline std::string joined(Names const& items, std::string_view between = ", ") {
   return text;
 }
 
-/// Returns the value in lower case. The names of choices are in lower case.
+/// Returns the value in lower case. The values that a flag with a fixed set of values accepts are all in
+/// lower case.
 inline std::string lower(std::string_view value) {
   std::string small(value);
   std::transform(small.begin(), small.end(), small.begin(),
@@ -169,8 +170,8 @@ std::vector<T> distinct(std::vector<T> const& items) {
   return unique;
 }
 
-/// Returns the choice that the value names, ignoring case. Throws Error(usage) for an unknown value; the
-/// message gives the nearest choice and all choices.
+/// Returns the element of `choices` that is equal to `value`, ignoring case. If there is none, throws
+/// Error(usage); the message gives the nearest element and all elements.
 inline std::string choice(std::string const& flag, std::string const& value, Names const& choices) {
   std::string const name = lower(value);
   if (std::find(choices.begin(), choices.end(), name) != choices.end()) return name;

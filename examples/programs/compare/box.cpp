@@ -12,6 +12,7 @@ namespace compare {
 
 namespace {
 
+/// Returns the numbers of `list` as text, separated by commas.
 template <class T>
 std::string numbers(std::vector<T> const& list) {
   cli::Names items;
@@ -19,8 +20,9 @@ std::string numbers(std::vector<T> const& list) {
   return cli::joined(items, ",");
 }
 
-/// Returns the number of rows as text. If the rows are only a selection of the recipes, the text also gives
-/// the number of all recipes.
+/// Returns the value of the line "rows" in the box: the number of rows, as text. A row is one training
+/// configuration: a model, a recipe, a batch, a sequence and a number of ranks. If `compare` trains only some
+/// of the recipes, the text also says which ones.
 std::string rows_text(Settings const& settings, std::size_t rows) {
   if (settings.minute)
     return std::to_string(rows) + " that fit into a minute: the stages, and two offloads; --full trains all";
@@ -28,7 +30,8 @@ std::string rows_text(Settings const& settings, std::size_t rows) {
   auto const& slots = settings.matrix.slots;
   std::size_t const offloads = slots.of<slot::offload>().size(),
                     precisions = slots.of<slot::precision>().size();
-  // The selection has every precision without offload, and one precision with each offload.
+  // For each sharding, the selection has one row per precision without offload, and one row per offload other
+  // than "none". All combinations are precisions x offloads rows per sharding.
   std::size_t const all = rows / (precisions + offloads - 1) * (precisions * offloads);
   return std::to_string(rows) + " of " + std::to_string(all) +
          ": every sharding without offload in every precision, and with each offload in one; --full trains "
@@ -66,7 +69,8 @@ std::string box_text(cli::CommandLine const& line, Settings const& settings, std
   box.add("accumulation", numbers(cli::distinct(accumulations)), derived("--accumulation"));
   box.add("global batch", numbers(cli::distinct(globals)),
           settings.matrix.global_batch ? origin("--global-batch") : "derived");
-  // A one-minute run lists only the values that occur in its rows, without repetitions.
+  // If no flag selects rows or steps, settings.minute is true, and the program chose rows that fit into one
+  // minute. The box then shows only the values in these rows, each value once.
   auto const list_of = [&]<class Slot>(Slot) {
     cli::Names names;
     for (auto const& point : points) names.emplace_back(point.recipe.names.*Slot::field);

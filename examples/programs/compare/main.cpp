@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The `compare` program. It trains one model under a matrix of recipes and reports the cost of each. A row is
-// one recipe with one batch, sequence and number of ranks.
+// The program `compare`. It trains models under many recipes and reports the speed and the memory of each
+// training. A recipe fixes how a model is trained: its sharding, precision, offload and so on. A row of the
+// result table is one model under one recipe with one batch, sequence and number of ranks.
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
@@ -151,8 +152,8 @@ void check_length(cli::CommandLine const& line, Settings& settings) {
         "out");
 }
 
-/// Throws if the defaults of a published comparison select an offload to NVMe, but --nvme-path is not given.
-/// The defaults of a published comparison name no folder for the files of this offload.
+/// Throws if --defaults selects the defaults of a published comparison, and these defaults offload to NVMe,
+/// but --nvme-path is not given. The published defaults name no folder for the files of this offload.
 void check_published(cli::CommandLine const& line, Settings const& settings) {
   cli::Names const& offloads = settings.matrix.slots.of<slot::offload>();
   if (settings.defaults == "own" || !settings.nvme_path.empty() || line.given("--nvme-path")) return;
@@ -165,7 +166,8 @@ void check_published(cli::CommandLine const& line, Settings const& settings) {
                 " out");
 }
 
-/// Opens the training data once for each vocabulary size in the matrix.
+/// The training data of all rows. If the models of the rows have different vocabulary sizes, this class opens
+/// the data once for each size.
 class DataSets {
  public:
   explicit DataSets(Settings const& settings)
@@ -177,7 +179,7 @@ class DataSets {
   TokenSource const& first() const { return *first_; }
   TokenSource const& of(Point const& point) { return open(point.model.sizes.vocabulary); }
 
-  /// Checks before any training that every row can read the data.
+  /// Throws if the data is unsuitable for one of the rows `points`. Called before any training.
   void check(std::vector<Point> const& points) {
     for (Point const& point : points) {
       if (point.refusal) continue;
@@ -217,8 +219,9 @@ class DataSets {
   TokenSource const* first_;
 };
 
-/// Opens the weights of each model once and stores them in all of its rows. `init` is the path of the initial
-/// weights; it must be empty if the rows have several models.
+/// Opens the initial weights of each model once and stores them in all rows of `points` that train this
+/// model. `init` is the path of the weights, the value of --init. If `init` is empty, the weights come from
+/// the folder of the model. If the rows have several models, `init` must be empty.
 void open_weights(std::vector<Point>& points, std::filesystem::path const& init) {
   for (auto point = points.begin(); point != points.end(); ++point) {
     auto const before = std::find_if(
@@ -233,7 +236,7 @@ void open_weights(std::vector<Point>& points, std::filesystem::path const& init)
   }
 }
 
-/// Returns whether any row keeps training state in files.
+/// Returns whether the recipe of any row in `points` offloads training state to files.
 bool uses_files(std::vector<Point> const& points) {
   return std::any_of(points.begin(), points.end(),
                      [](Point const& point) { return !point.refusal && uses_files(point.recipe.placement); });
@@ -254,8 +257,9 @@ std::string row_line(Measured const& row, std::size_t index, std::size_t count) 
          ", " + cli::fixed(last.total_s, 1) + " s";
 }
 
-/// Measures all rows in order. After each row, calls `finished` with all rows that were measured so far.
-/// Skips a row that would probably end after `deadline`.
+/// Trains and measures the rows `points` in order. After each row that was trained, calls `finished` with the
+/// results of all rows so far. Ends before a row that would probably end after `deadline`. Prints one line
+/// for each row to `log`.
 std::vector<Measured> measure_all(std::vector<Point> const& points, Settings const& settings, DataSets& data,
                                   std::ostream& log, cli::Terminal const& terminal,
                                   std::optional<std::chrono::steady_clock::time_point> deadline,
@@ -397,15 +401,16 @@ int run(int argc, char const* const* argv) {
           break;
         }
   if (settings.file.print) {
-    // `derived` gives values for flags that were not given. With the value "", a flag is left out of the
-    // printed settings. A repeated run would refuse such a flag together with the other printed flags.
+    // The program prints its settings as flags, which a user can give to repeat this run. `derived` maps a
+    // flag that was not given to the value that the program chose. If this value is "", the flag is not
+    // printed, because `compare` would refuse it together with other printed flags.
     auto derived = cli::derived_flags(settings.matrix, points);
     if (!cli::reads_fields(settings.data)) derived["--field"] = "";
     if (settings.epochs > 0) derived["--steps"] = "";
     if (!settings.json.empty() || !settings.csv.empty()) derived["--output-dir"] = "";
-    // The rows are only a selection of all combinations of stages, precisions and offloads. If the printed
-    // settings listed these values, a repeated command would run all combinations. So these flags are left
-    // out.
+    // In these two cases, `compare` trains only a selection of all combinations of stages, precisions and
+    // offloads. If the printed settings listed the stages, precisions and offloads, a repeated run would
+    // train all combinations. So these three flags are not printed.
     if (settings.minute || settings.matrix.selection)
       for (char const* flag : {"--stages", "--precisions", "--offloads"}) derived[flag] = "";
     if (settings.minute)

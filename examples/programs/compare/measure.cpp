@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Implements the training loop of a row and its timing.
+// Trains one row of a comparison (one recipe with one batch, sequence and number of ranks), and measures the
+// time, the memory and the communication of the training.
 #include "compare/measure.hpp"
 
 #include <algorithm>
@@ -64,8 +65,8 @@ struct RankTotals {
 };
 static_assert(std::is_trivially_copyable_v<RankTotals>);
 
-/// Its destructor writes a rank's memory use, its I/O bytes and its attention kernel to `totals`. The object
-/// is destroyed after the last step or after an error.
+/// Writes the memory use, the I/O bytes and the attention kernel of the rank whose trainer is `of` to `to`.
+/// The destructor writes them, so they are known after the last step and also after an error.
 class EndNote {
  public:
   EndNote(AnyTrainer const& of, RankTotals& to) : trainer_(of), totals_(to) {
@@ -89,9 +90,9 @@ class EndNote {
   RankTotals& totals_;
 };
 
-/// Trains a row once. `fixed_steps` is the number of steps. If it is 0, the training runs the steps that the
-/// settings request, and then further steps until the timed steps have lasted --min-time seconds. The results
-/// go to `done`.
+/// Trains the row `point` once. `fixed_steps` is the number of steps. If `fixed_steps` is 0, the training
+/// runs the steps that `settings` request, and then further steps until the timed steps have lasted
+/// --min-time seconds. `observer` is called after every step. The results go to `done`.
 class Training {
  public:
   Training(Point const& point, Settings const& settings, TokenSource const& data,
@@ -120,7 +121,7 @@ class Training {
                                     point_.world());
       if (!gpus.empty()) watch_.emplace(cli::gpu_library(), gpus);
     }
-    if (settings_.plans) (void)settings_.plans->take_used();  // discards the count of earlier rows
+    if (settings_.plans) (void)settings_.plans->take_used();  // discards the plans that earlier rows used
     cli::reset_peak_resident();
     start_ = Clock::now();
     RunOptions options;
@@ -235,8 +236,8 @@ class Training {
              },
          .report = read,
          // The trainer returns the report of a step only while it runs later steps. If there are several
-         // warm-up steps, this task makes it wait for the report of the first step: waiting for a warm-up
-         // step delays no timed step.
+         // warm-up steps, this task without a function makes the trainer wait for the report of the first
+         // step. A wait in a warm-up step delays no timed step.
          .tasks = {{.due = [&](std::int64_t done) { return done == 1 && settings_.warmup > 1; }},
                    {.due = [&](std::int64_t done) { return done == steps_ && last > steps_; },
                     .run = time_more}}});
@@ -247,8 +248,8 @@ class Training {
       if (root) done_.interrupted = cli::Interrupt::caught() && more(totals.begun);
       if (root) end_window();
       if (root && watch_) done_.gpus = watch_->sums().use();
-      // Must be read before the ranks synchronise again: until then, no rank has destroyed its trainer and
-      // freed its memory.
+      // This code must read the device memory before the ranks synchronise again: until then, no rank has
+      // destroyed its trainer and freed its memory.
       if (root) done_.device_memory = cli::device_memory_of(point_.recipe.device, point_.world());
     }
     if (totals.begun <= steps_)
@@ -263,7 +264,7 @@ class Training {
   }
 
   /// Times the collectives on GPUs, where the host only enqueues them and cannot time them. Runs a few extra
-  /// steps with events around each schedule entry.
+  /// steps. In these steps the device records an event before and after each operation of the step.
   void time_collectives(comm::Comm& comm, AnyTrainer& trainer, Loader& loader, RankTotals& totals) {
     if (comm.world() == 1 || totals.comm_s) return;
     if (!comm::unanimous(comm, !comm.is_root() || !cli::Interrupt::caught())) return;
@@ -368,8 +369,9 @@ std::string hexadecimal(std::uint64_t value) {
   return text;
 }
 
-/// Writes to `row` all facts that are known before it runs, such as its planned memory. If `refuse` is true,
-/// throws Error(out_of_memory) if the plan does not fit into memory.
+/// Plans the row `point` without training it. Writes the facts that the plan gives, such as the planned
+/// memory, to `row`. If `refuse` is true, throws Error(out_of_memory) if the buffers of the plan do not fit
+/// into memory.
 void add_plan(Measured& row, Point const& point, TrainerOptions const& options, bool refuse) {
   row.point = point;
   if (!point.model.built) {
@@ -381,8 +383,8 @@ void add_plan(Measured& row, Point const& point, TrainerOptions const& options, 
   row.params = parameter_count(list);
   row.trainable = trainable_count(list);
   if (point.refusal) return;
-  // The plan of rank 0 is used because rank 0 needs the most memory. All shards have the same size. In
-  // recipes where a single rank updates the weights, this is rank 0.
+  // This is the step plan of rank 0: the schedule and the buffers of its training step. Rank 0 needs the most
+  // memory: all shards have the same size, and if only one rank updates the weights, it is rank 0.
   StepShape const shape =
       step_shape(point.recipe, cli::options_of(point, options), 0, point.world(), cli::ranks_on_host());
   StepPlan const plan = make_plan(std::move(list), point.recipe, shape);
@@ -395,8 +397,9 @@ void add_plan(Measured& row, Point const& point, TrainerOptions const& options, 
                       point.model.built.positions());
 }
 
-/// Tells the other processes of a launch to run their ranks of the row `point`, once. If no launcher started
-/// this process, does nothing.
+/// Called by rank 0. If a launcher started several processes, tells the other processes to train the row
+/// `point` once with their ranks. `fixed_steps` is the parameter of Training. Without a launcher this
+/// function does nothing.
 void call_row_servers(Point const& point, Settings const& settings, std::int64_t fixed_steps) {
   auto const& launch = cli::joined_launch();
   if (!launch) return;
@@ -492,7 +495,8 @@ Measured measure(Point const& point, Settings const& settings, TokenSource const
                      (settings.repeat > 1 ? " of repeat " + std::to_string(repeat + 1) : std::string());
         return row;
       }
-      // Only the first repeat adds steps until --min-time. The later repeats run as many steps as the first.
+      // Only the first training of a row adds steps until --min-time is reached. The repeats of this training
+      // run as many steps as the first training.
       steps = static_cast<std::int64_t>(last.log.size());
     }
     row.reason = disagreement(row.repeats);
@@ -511,7 +515,8 @@ Measured measure(Point const& point, Settings const& settings, TokenSource const
   } catch (std::exception const& error) {
     row.reason = error.what();
   }
-  // After an error, the last repeat remains if it has finished steps; otherwise it is removed.
+  // After an error, the results of the last training remain if it finished at least one step. If not, they
+  // are removed.
   if (!row.repeats.empty() && row.repeats.back().log.empty()) row.repeats.pop_back();
   return row;
 }

@@ -60,7 +60,7 @@ struct Repeat {
   std::optional<double> comm_waiting_s;
   /// the attention kernel that ran; automatic if none did
   AttentionKind attention = AttentionKind::automatic;
-  /// number of products that ran with a measured plan; absent if there are no measured plans
+  /// number of matrix products that ran with an algorithm from --product-plans; absent without this flag
   std::optional<std::size_t> measured_products;
   std::string weights_hash;
   bool interrupted = false;
@@ -79,13 +79,13 @@ struct Measured {
 
   // note_twins sets the two members below. A program is the schedule of a step with its buffers. Rows with
   // the same program do the same work.
-  /// the first row with the same program as this row; absent if this row is the only one
+  /// the index of the first row with the same program; absent if no other row has the program of this row
   std::optional<std::size_t> program;
   /// how much faster the fastest row of this program is than the slowest one, as a fraction
   double twins_differ = 0.0;
 
   bool ok() const { return status == "ok"; }
-  /// Returns the median over the repeats of the tokens per second of all ranks.
+  /// Returns the tokens per second of all ranks together: the median over the repeats.
   double tokens_per_second() const {
     std::vector<double> rates;
     for (Repeat const& repeat : repeats) rates.push_back(repeat.timed.rate());
@@ -93,11 +93,11 @@ struct Measured {
   }
 };
 
-/// Returns the number of steps of a row, including warm-up steps.
+/// Returns the number of steps of the row `point`, including warm-up steps.
 std::int64_t steps_of(Settings const& settings, Point const& point, TokenSource const& data);
 
-/// A function that is called on rank 0 after every step, to show the progress. `done` of `total` steps are
-/// done.
+/// A function that rank 0 calls after every step, to show the progress. `done` is the number of finished
+/// steps, and `total` is the number of all steps. `loss` is the loss of the last finished step.
 using StepObserver =
     std::function<void(std::int64_t done, std::int64_t total, double tokens_per_second, double loss)>;
 
@@ -106,9 +106,10 @@ using StepObserver =
 Measured measure(Point const& point, Settings const& settings, TokenSource const& data,
                  StepObserver const& observer);
 
-/// Runs the ranks of this process in each row that rank 0 measures, until rank 0 destroys its RowServers
-/// object. Every process of a launch calls this function, except the process of rank 0. `points` must be the
-/// rows of the command, the same as on rank 0. `data_of` returns the data of a row.
+/// If a launcher started several processes, each process except the one of rank 0 calls this function. For
+/// each row that rank 0 measures, the function runs the ranks of its own process. It returns when rank 0
+/// destroys its RowServers object. `points` must be the same rows as on rank 0. `data_of` returns the data of
+/// a row.
 void serve_rows(std::vector<Point> const& points, Settings const& settings,
                 std::function<TokenSource const&(Point const&)> const& data_of);
 /// On rank 0, the destructor of this class ends serve_rows on the other processes. The object exists while
@@ -121,8 +122,8 @@ class RowServers {
   ~RowServers();
 };
 
-/// Returns a row that was not run, with its planned memory. If the point was refused, the row has the reason
-/// of the refusal. If not, it has `reason`.
+/// Returns the result of the row `point`, which was not trained. The result has the planned memory of the
+/// row. If the row was refused, it also has the reason of the refusal; otherwise it has `reason`.
 Measured not_run(Point const& point, Settings const& settings, std::string const& reason);
 
 }  // namespace compare

@@ -20,7 +20,8 @@ constexpr char minute_precision[] = "bf16";
 struct MinuteRecipe {
   char const *sharding, *offload;
 };
-/// The recipes of a one-minute run, the most important first. If time is short, the last ones are left out.
+/// If no flag selects rows or steps, `compare` trains only rows that fit into one minute. These are the
+/// recipes of the rows, the most important first. If time is short, the last recipes are left out.
 constexpr auto minute_recipes = std::to_array<MinuteRecipe>({{"zs0", "none"},
                                                              {"zs1", "none"},
                                                              {"zs2", "none"},
@@ -30,7 +31,8 @@ constexpr auto minute_recipes = std::to_array<MinuteRecipe>({{"zs0", "none"},
                                                              {"dp", "none"},
                                                              {"zs2", "cpu_optimizer"}});
 
-/// Returns the index of a recipe in `minute_recipes`; the size of the list if it is not there.
+/// Returns the index of the recipe `names` in `minute_recipes`; the size of `minute_recipes` if it does not
+/// have the recipe.
 std::size_t place_in_minute(SlotNames const& names) {
   auto const found = std::find_if(minute_recipes.begin(), minute_recipes.end(), [&](MinuteRecipe const& one) {
     return names.precision == minute_precision && names.sharding == one.sharding &&

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Chooses the rows and steps of a one-minute run. This is a run of `compare` without flags that select rows
-// or steps.
+// Chooses the rows and steps of a one-minute run. If a user starts the program `compare` without flags that
+// select rows or steps, it trains only as many rows and steps as fit into 60 seconds. A row is one model and
+// recipe with one batch, sequence and number of ranks.
 #pragma once
 
 #include <algorithm>
@@ -18,19 +19,21 @@ namespace programs {
 using namespace tessera;
 namespace compare {
 
-/// The time limit of the whole program, in seconds.
+/// The time limit of a one-minute run, in seconds.
 inline constexpr double minute_s = 60.0;
-/// The number of rows of a one-minute run, and the steps of each row.
+/// The length of a one-minute run (a `compare` without flags that select rows or steps): the number of its
+/// rows, and the steps of each row.
 struct MinuteLength {
   std::size_t rows;
   std::int64_t warmup, steps;
   double seconds;  ///< the expected time of all rows
 };
 
-/// Returns the longest run that fits into `left_s` seconds, with at most `rows` rows. Each row needs
-/// `start_s` seconds, and `step_s` seconds per step. The longest possible run has 5 warm-up steps and 20
-/// timed steps per row. If this run does not fit, the function reduces first the steps, then the rows, then
-/// both further.
+/// Returns the longest one-minute run that fits into `left_s` seconds, with at most `rows` rows. Each row
+/// needs `start_s` seconds, and `step_s` seconds per step. The longest possible run has 5 warm-up steps and
+/// 20 timed steps per row. If it does not fit, the function lowers its length until it fits: first the steps
+/// of each row, down to 2 warm-up steps and 5 timed steps; next the number of rows, down to 6; next the
+/// steps, down to 1 and 2; at last the number of rows, down to 2.
 inline MinuteLength minute_length(std::size_t rows, double start_s, double step_s, double left_s) {
   MinuteLength length{rows, 5, 20, 0.0};
   auto const fits = [&] {
@@ -53,30 +56,32 @@ inline MinuteLength minute_length(std::size_t rows, double start_s, double step_
   return length;
 }
 
-/// Returns the flags that select rows or set the number of their steps.
+/// Returns the names of the flags that select rows or set the number of steps of each row.
 cli::Names row_flags();
-/// Returns whether the command line has a flag of `row_flags` or a file of flags (@FILE). Then the run is not
-/// a one-minute run.
+/// Returns whether the command line has a flag of `row_flags` or a file of flags (@FILE). If it has one,
+/// `compare` does not limit itself to one minute.
 bool says_rows(cli::CommandLine const& line, int argc, char const* const* argv);
 
-/// Returns the rows of `points` that a one-minute run should measure, the most important first. They use all
-/// ranks.
+/// Returns the rows of `points` that `compare` should train if it has only one minute, the most important
+/// first. If --ranks gives several numbers of ranks, only rows with the largest number are returned.
 std::vector<Point> minute_of(std::vector<Point> points, Settings const& settings);
-/// Returns the settings with 1 warm-up step and 2 timed steps. Such a short run shows how long a row needs.
+/// Returns `settings` with 1 warm-up step and 2 timed steps. A training of this length shows how long a row
+/// needs.
 Settings probe_of(Settings settings);
-/// Shortens `points` and the steps in `settings` until the run fits into the minute. `began_s` is the number
-/// of seconds of the minute that have passed. `first` is the first row, measured with the settings of
-/// `probe_of`. Returns the expected seconds of the run.
+/// Removes the last rows of `points` and reduces the steps in `settings`, until the trainings fit into one
+/// minute. `began_s` is the number of seconds of this minute that have passed. `first` is the result of the
+/// first row, trained with the settings of `probe_of`. Returns the expected seconds of all trainings.
 double choose_minute(std::vector<Point>& points, Settings& settings, Measured const& first, double began_s);
 
-/// Returns a message for the end of a one-minute run: the rows and steps that did not fit, and the number of
-/// recipes that no one-minute run contains. `requested` are the rows before choose_minute, `ran` is the
-/// number of rows that ran, and `all` is the number of all recipes.
+/// Returns the message that `compare` prints at the end of a one-minute run. It names the rows and steps that
+/// did not fit into the minute, and the number of recipes that no one-minute run contains. `requested` are
+/// the rows before choose_minute removed some, `ran` is the number of rows that ran, and `all` is the number
+/// of all recipes.
 std::string left_out_text(Settings const& settings, std::vector<Point> const& requested, std::size_t ran,
                           std::size_t all, cli::Terminal const& terminal);
-/// Returns a text with shell commands that a user may run after a one-minute run. `report` is the path of the
-/// run's HTML page; empty if there is none. `program` and `given` are the name and the flags of the run, and
-/// `all` is the number of all recipes.
+/// Returns a text with shell commands that a user may run next, after a one-minute run of `compare`. `report`
+/// is the path of the HTML page of the run; empty if there is none. `program` and `given` are the name and
+/// the flags with which the user started `compare`. `all` is the number of all recipes.
 std::string next_text(Settings const& settings, std::filesystem::path const& report,
                       std::string const& program, std::string const& given,
                       std::vector<Measured> const& measured, std::size_t all);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Implements the output files of a comparison. The program checks them before the first step, so that a long
-// run does not fail at its end, and writes them after every row.
+// Implements the class Outputs, which writes the output files of the program `compare`. Outputs checks all
+// paths before the first training, so that a long comparison does not fail at its end. It writes the files
+// after every row.
 #include "compare/output.hpp"
 
 #include <algorithm>
@@ -29,8 +30,8 @@ namespace {
 namespace fs = std::filesystem;
 using results::Row;
 
-/// Returns a row with the column names that the published comparisons of stages and offloads use. A rate
-/// counts all ranks, and sizes are in units of 2^30 bytes.
+/// Returns a copy of the result row `row`, with the column names that the published comparisons of stages and
+/// offloads use. A rate counts all ranks, and sizes are in units of 2^30 bytes.
 Row published_keys(Row const& row) {
   auto const scaled = [&](char const* field, double factor) {
     Row const& value = row.at(field);
@@ -48,8 +49,8 @@ Row published_keys(Row const& row) {
           {"error", row.at("reason")}};
 }
 
-/// Returns the rows as one array of flat objects, which data frames can read. Nested values are left out.
-/// Each row contains the schema version.
+/// Returns the rows of the result file `document` as one array of flat objects, which libraries for data
+/// frames can read. Nested values are left out. Each object contains the schema version.
 Row flat(results::Document const& document) {
   Row list = Row::array();
   for (Row const& row : document.rows) {
@@ -94,7 +95,7 @@ std::string csv_text(Settings const& settings, results::Document const& document
   return text;
 }
 
-/// Returns the first part of the names of output files. With --timestamp, the time follows it.
+/// Returns the start of the names of the output files. With --timestamp, the time follows it in the names.
 std::string stem_of(Settings const& settings) {
   return settings.defaults == "stage-sweep"     ? "zero_comparison"
          : settings.defaults == "offload-sweep" ? "offload_comparison"
@@ -134,7 +135,8 @@ files::Descriptor locked(fs::path const& folder) {
   return open;
 }
 
-/// Removes the step logs of the runs with number `first` and above, then the folders that are empty.
+/// `experiment` is the folder of one row. It has a folder run1, run2, ... for each training of the row.
+/// Removes the logs of the trainings with number `first` and above, and then the folders that are empty.
 void remove_runs(fs::path const& experiment, std::size_t first) {
   std::error_code code;
   std::vector<fs::path> stale;
@@ -154,7 +156,7 @@ void remove_runs(fs::path const& experiment, std::size_t first) {
   if (!stale.empty()) fs::remove(experiment, code);
 }
 
-/// Returns whether a row has steps and was not interrupted by a signal.
+/// Returns whether the row was trained for at least one step, and no signal interrupted the training.
 bool ended(Measured const& row) { return !row.repeats.empty() && !row.repeats.back().interrupted; }
 
 }  // namespace
@@ -243,7 +245,7 @@ void Outputs::write_logs(std::vector<Measured> const& measured) {
 void Outputs::update(results::Document const& document, std::vector<Measured> const& measured) {
   if (!found_ && ended(measured.back()) && !is_named()) {
     std::error_code code;
-    // the old report does not contain the new row; the new report is written after the last row
+    // The existing HTML page does not contain the new row. The new page is written after the last row.
     fs::remove(report_, code);
   }
   found_ = found_ || ended(measured.back());

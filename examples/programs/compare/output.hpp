@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes the files of a comparison. The files contain each row as soon as it is finished.
+// Writes the output files of the program `compare`: the results as JSON, CSV and an HTML page, and the logs
+// of the training steps. The JSON and CSV files contain each row as soon as it is finished.
 #pragma once
 
 #include <cstddef>
@@ -22,9 +23,9 @@ namespace compare {
 /// text once, at the end.
 class Outputs {
  public:
-  /// Checks every output before training starts. Throws Error(failed) or Error(usage) if an output cannot be
-  /// written, would overwrite an input, or is in a folder to which another compare is writing. The message
-  /// names the path.
+  /// Checks every output before training starts. `points` are the rows to train, and `read` are the input
+  /// files. Throws Error(failed) or Error(usage) if an output cannot be written, would overwrite an input, or
+  /// is in a folder to which another `compare` is writing. The message names the path.
   Outputs(Settings const& settings, std::vector<Point> const& points, cli::ProgramFiles const& read);
 
   /// Writes the files after a row. A new file with all rows so far replaces the old file, so the files are
@@ -56,8 +57,9 @@ class Outputs {
 
   Settings const& settings_;
   std::string time_;  // the time in file names, for --timestamp; empty without it
-  // the output files; an empty path: the file is not written. If json_ has flat rows, document_ has the
-  // nested rows.
+  // The paths of the output files. A file whose path is empty is not written. With --format flat, json_
+  // contains a flat array of rows. If document_ is not empty, it then contains the same rows with their
+  // nested values.
   std::filesystem::path json_, csv_, document_;
   std::filesystem::path report_;        // the HTML page; empty if --json or --csv named the files
   files::Descriptor folder_, held_[2];  // locked until this process ends

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Converts measured rows to rows of result files, and compares rows.
+// Converts the measurements of rows to the columns of result files, and compares rows with each other. A row
+// is one model and recipe with one batch, sequence and number of ranks.
 #include "compare/report.hpp"
 
 #include <algorithm>
@@ -30,9 +31,9 @@ std::optional<std::string> optional_text(std::string const& text) {
   return text.empty() ? std::nullopt : std::optional(text);
 }
 
-/// Returns whether the scaling of one row may be compared with the other row: the rows differ only in
-/// sharding, offload and ranks. They must have the same batch per rank, or with --global-batch the same
-/// global batch.
+/// Returns whether the scaling of the rows `one` and `other` may be compared. This is so if the rows differ
+/// only in sharding, offload and ranks. Both rows must have the same batch per rank, or with --global-batch
+/// the same global batch.
 bool comparable(Measured const& one, Measured const& other, Settings const& settings) {
   Point const &a = one.point, &b = other.point;
   bool const split = settings.matrix.global_batch
@@ -46,8 +47,9 @@ bool comparable(Measured const& one, Measured const& other, Settings const& sett
   return same;
 }
 
-/// Returns the completed row with the same recipe and shape on the fewest ranks. Scaling efficiency is
-/// relative to this row. Returns null if all such rows have the same number of ranks.
+/// Returns the row to which the scaling efficiency of `row` is relative. Among all completed rows of `all`
+/// with the recipe and shape of `row`, it is the row on the fewest ranks. Returns null if all these rows have
+/// the same number of ranks.
 Measured const* scaling_base(Measured const& row, std::vector<Measured> const& all,
                              Settings const& settings) {
   Measured const* least = nullptr;
@@ -61,8 +63,8 @@ Measured const* scaling_base(Measured const& row, std::vector<Measured> const& a
   return worlds.size() > 1 ? least : nullptr;
 }
 
-/// Writes the figures of completed epochs to `row`. Times are medians over repeats. Losses come from the
-/// first repeat, since all repeats have the same losses.
+/// Writes the figures of completed epochs of the measured row `of` to the result row `row`. Times are medians
+/// over repeats. Losses come from the first repeat, since all repeats have the same losses.
 void add_epochs(Measurements& row, Measured const& of) {
   std::vector<results::EpochLogRow> const& epochs = of.repeats.front().epochs;
   std::vector<double> times;
@@ -88,7 +90,8 @@ void add_epochs(Measurements& row, Measured const& of) {
   row.epoch_losses_with_padding = std::move(with_padding);
 }
 
-/// Writes the GPU use in the timed steps to `row`, if every repeat was long enough to measure it.
+/// Writes the GPU use in the timed steps to the result row `row`, if every training of the row (`repeats`)
+/// was long enough to measure it.
 void add_gpu_use(Measurements& row, std::vector<Repeat> const& repeats) {
   auto const known = [](Repeat const& repeat) { return repeat.gpus.has_value(); };
   if (repeats.empty() || !std::all_of(repeats.begin(), repeats.end(), known)) return;
@@ -118,7 +121,8 @@ void add_gpu_use(Measurements& row, std::vector<Repeat> const& repeats) {
   row.temp_end_c = repeats.back().gpus->temp_end_c;
 }
 
-/// Writes the used device memory to `row`: the maximum over repeats, if every repeat measured it.
+/// Writes the used device memory to the result row `row`: the maximum over the trainings of the row
+/// (`repeats`), if every training measured it.
 void add_device_memory(Measurements& row, std::vector<Repeat> const& repeats) {
   std::optional<std::int64_t> allocated = 0, library = 0;
   for (Repeat const& repeat : repeats) {
@@ -221,8 +225,8 @@ void add_measurements(Measurements& row, Measured const& of, Settings const& set
   row.hashed_steps = first.hashed_after;
 }
 
-/// Returns the columns of one row. The speedup is relative to the row `base`. Without `base` the row has no
-/// speedup. The scaling efficiency compares the row with the rows `all`.
+/// Returns the result columns of the measured row `of`. The speedup is relative to the row `base`. Without
+/// `base` the result has no speedup. The scaling efficiency compares `of` with the rows `all`.
 Measurements row_of(Measured const& of, Measured const* base, std::vector<Measured> const& all,
                     Settings const& settings, DeviceFacts const& device, cli::ProductRate const& measured) {
   Point const& point = of.point;

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Converts measured rows to rows of result files, and to a table with a verdict.
+// Converts the measured rows of the program `compare` to rows of result files, and to the text that the
+// program prints: tables of the rows, and a verdict (a summary, for example which row is the fastest). A row
+// is one model and recipe with one batch, sequence and number of ranks.
 #pragma once
 
 #include <cstddef>
@@ -18,10 +20,10 @@ namespace programs {
 using namespace tessera;
 namespace compare {
 
-/// Returns the values of the result columns for each measured row. Some columns compare a row with the other
-/// rows: the speedup, the scaling efficiency, and the first row with the same program (schedule and buffers
-/// of a step). `device` describes the device on which the rows ran. `rate` returns the speed of matrix
-/// products.
+/// Returns the values of the result columns for each measured row. Some columns depend on several rows: the
+/// speedup, the scaling efficiency, and the first row with the same program (schedule and buffers of a step).
+/// `device` describes the device on which the rows ran. `rate(recipe)` returns the FLOP/s of matrix products
+/// on this device, or nullopt.
 std::vector<results::Measurements> measurements(std::vector<Measured> const& measured,
                                                 Settings const& settings, DeviceFacts const& device,
                                                 cli::ProductRate const& rate = &product_rate);
@@ -74,13 +76,14 @@ bool is_ranked(Measured const& row);
 /// Compares the last row with the earlier rows. If some of them have the same program (schedule and buffers),
 /// sets `program` and `twins_differ` of all these rows.
 void note_twins(std::vector<Measured>& measured);
+/// Returns whether the two rows have the same program, according to note_twins.
 inline bool are_one_program(Measured const& one, Measured const& other) {
   return one.program && one.program == other.program;
 }
-/// Returns the uncertainty of a row's speedup over `base`. It is the sum of the relative deviations of the
-/// two rows, times the larger of 1 and the speedup. Rows of the same program do the same work, so their
-/// measured difference is noise: a deviation is at least this difference. Returns nullopt if a deviation is
-/// unknown or one of the two rows was disturbed.
+/// Returns the uncertainty of the speedup of `row` over `base`. It is the sum of the relative deviations of
+/// the two rows, times the larger of 1 and the speedup. If rows have the same program, they do the same work,
+/// so the difference of their measured rates is noise: a deviation is at least this difference. Returns
+/// nullopt if a deviation is unknown or if other programs disturbed one of the two rows.
 std::optional<double> speedup_uncertainty(Measured const& row, Measured const& base);
 /// Returns whether `one` is faster than `other` by more than the uncertainty of the speedup.
 bool is_faster(Measured const& one, Measured const& other);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Defines the settings of `compare`.
+// Defines the struct Settings, which holds the values of the flags of the program `compare`.
 #pragma once
 
 #include <cstdint>
@@ -38,9 +38,10 @@ struct Settings {
   /// the initial weights; empty: weights of the model's folder, or random ones from the seed
   std::filesystem::path init;
   std::filesystem::path nvme_path, product_plans;
-  std::shared_ptr<ProductPlans> plans;  ///< null: the library chooses the plans of products
+  /// measured algorithms for matrix products, from product_plans; null: the library chooses the algorithms
+  std::shared_ptr<ProductPlans> plans;
   bool full = false, pairs = false;
-  bool minute = false;  ///< no flag selects rows or steps, so rows and steps are chosen to fit into a minute
+  bool minute = false;  ///< no flag selects rows or steps, so the program trains what fits into a minute
   std::filesystem::path output_dir = "results";
   std::filesystem::path json, csv;  ///< empty if the flag is not given
   std::string format = "rows";

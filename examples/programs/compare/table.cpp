@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Formats the table of a comparison and its verdict.
+// Formats the measured rows of the program `compare` as tables for the terminal, followed by a verdict:
+// sentences about equal weights, the planned memory and the fastest row. A row is one model and recipe with
+// one batch, sequence and number of ranks.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -39,8 +41,8 @@ template <class Slot>
 std::string name_in(Point const& point) {
   return std::string(point.recipe.names.*Slot::field);
 }
-/// Returns the name and choice of a slot, such as "recompute block"; empty if the choice is the slot's
-/// default.
+/// A slot is one part of a recipe, such as recomputation. Returns the title of the slot and its value in the
+/// recipe of `point`, such as "recompute block"; empty if the value is the default of the slot.
 template <class Slot>
 std::string unless_standard(Point const& point) {
   std::string const name = name_in<Slot>(point);
@@ -68,9 +70,9 @@ std::vector<List> all_lists() {
        [](Point const& point) { return "accumulation " + std::to_string(point.split.accumulation); }},
       {"", [](Point const& point) { return std::to_string(point.split.global()); },
        [](Point const& point) { return "global batch " + std::to_string(point.split.global()); }}};
-  // For this comparison all default choices of a slot count as equal. A default can follow from another slot.
-  // For example, fp16 and fp32 have different default loss scales, but a column of loss scales would only
-  // repeat the precision.
+  // Every other slot (part of a recipe) is a dimension too. Rows that have the default value of a slot count
+  // as equal in it, even if their defaults differ: a default can depend on another slot. For example, fp16
+  // and fp32 have different default loss scales, but a column of loss scales would only repeat the precision.
   for_each_slot([&]<class Slot>(Slot) {
     if constexpr (!cli::named_otherwise<Slot>)
       lists.push_back(
@@ -101,15 +103,16 @@ std::string heading_of(TableRows const& table, std::vector<Measured> const& meas
   return cli::joined(parts);
 }
 
-/// Returns whether the speedup of a row is possibly only noise: it differs from 1 by at most its uncertainty,
-/// or the uncertainty is unknown.
+/// Returns whether the speedup of the row `of` is possibly only noise: the speedup differs from 1 by at most
+/// its uncertainty, or the uncertainty is unknown. `row` has the result columns of `of`.
 bool is_inconclusive_speedup(Measured const& of, Measurements const& row) {
   if (!row.speedup || row.speedup_against == of.point.experiment) return false;
   return !row.speedup_uncertainty || std::fabs(*row.speedup - 1.0) <= *row.speedup_uncertainty;
 }
 
-/// Returns the value of a column as text. Puts "~" in front if the value is less certain than its digits
-/// suggest. The text of `footnote` explains the "~".
+/// Returns the value of the column `column` as text. `of` is the measured row, and `row` has its result
+/// columns. Puts "~" in front if the value is less certain than its digits suggest. The text of `footnote`
+/// explains the "~".
 std::string cell(Measured const& of, Measurements const& row, Column const& column) {
   auto const value = column.number(row);
   if (!value) return "-";
@@ -187,8 +190,8 @@ std::string hash_class(Measured const& row) {
          std::to_string(point.sequence) + "/" + std::to_string(row.repeats.front().hashed_after);
 }
 
-/// Returns the names of the first three rows as text, then the number of further rows. Rows of the same
-/// program count as one: "A = B".
+/// Returns the names of the first three of `rows` as text, then the number of the remaining rows. Rows with
+/// the same program (the same schedule and buffers of a step) count as one: "A = B".
 std::string names_of(std::vector<Measured const*> const& rows) {
   cli::Names names;
   std::size_t more = rows.size();
@@ -228,8 +231,9 @@ std::string disturbed_text(std::vector<Measured> const& measured) {
          "; compare again when the other programs have ended\n";
 }
 
-/// Returns a sentence that names the fastest row, if its lead exceeds the uncertainty. Rows of the same
-/// program are named together. Without a clear lead, names all rows that are possibly the fastest.
+/// Returns a sentence that names the fastest row, if its lead exceeds the uncertainty. If rows have the same
+/// program (the same schedule and buffers of a step), the sentence names them together. Without a clear lead,
+/// it names all rows that are possibly the fastest.
 std::string fastest_text(std::vector<Measured> const& measured) {
   std::vector<Measured const*> const ok = ok_rows_of(measured);
   if (ok.size() < 2) return {};
@@ -290,8 +294,8 @@ std::string skipped_text(std::vector<Measured> const& measured) {
   return out;
 }
 
-/// Returns the reasons why rows have no prediction, and how far the predicted rates are from the measured
-/// ones; empty if there is neither.
+/// Returns sentences for the predicted rates: why some rows have no prediction, and how far the predictions
+/// of the other rows are from the measured rates. Returns "" if there is nothing to say.
 std::string predicted_text(std::vector<Measured> const& measured, std::vector<Measurements> const& rows) {
   std::string out;
   std::vector<std::string> reasons;

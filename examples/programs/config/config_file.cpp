@@ -40,8 +40,9 @@ std::string text_of(std::string const& path) {
   return text;
 }
 
-/// Returns the flag of `program` that does what the flag `flag` of `train` does. `compare` uses
-/// --warmup-steps for the number of untimed steps.
+/// Returns the name that the program `program` uses for the flag `flag` of the program `train`. Only one name
+/// differs: in `compare`, --warmup-steps is the number of untimed steps, so the warm-up of the learning rate
+/// has another name.
 std::string flag_in(std::string const& program, std::string const& flag) {
   return program == "compare" && flag == "--warmup-steps" ? "--learning-rate-warmup" : flag;
 }
@@ -52,7 +53,7 @@ std::vector<FileSetting> read_config(CommandLine const& line, ConfigFile& file, 
   file.deepspeed = read_deepspeed(text_of(path), files::path_text(path), on_line);
   file.notes = file.deepspeed.notes;
   std::vector<FileSetting> settings = std::move(file.deepspeed.settings);
-  if (program == "plan")  // plan uses the name --schedule for another flag, which prints the step
+  if (program == "plan")  // in `plan`, the flag --schedule has another meaning
     std::erase_if(settings, [](FileSetting const& s) { return s.flag == "--schedule"; });
   bool const strategies = program == "compare" && line.on_line("--strategies") != nullptr;
   for (FileSetting& setting : settings) {
@@ -66,9 +67,10 @@ std::vector<FileSetting> read_config(CommandLine const& line, ConfigFile& file, 
   return settings;
 }
 
-/// Throws if the comparison was run with a flag whose value is missing in its results. An older program
-/// possibly did not write the value, so the repeated run would use another one. A flag that is also on the
-/// command line is not checked. The message names the first missing flag.
+/// `document` is the result file of an earlier comparison, and --from repeats one of its rows. Throws if the
+/// command of the comparison has a flag whose value is missing in the file. An older program possibly did not
+/// write this value, so the repeated training would use another value. A flag that is also on the command
+/// line of this program is not checked. The message names the first missing flag.
 void check_recorded(CommandLine const& line, results::Document const& document, std::string const& path) {
   auto const check = [&](results::Row const& stored, RunKey const& key) {
     std::string const flag = flag_in("compare", key.flag), words = " " + document.command;
@@ -114,8 +116,8 @@ void add_row_flags(CommandLine& line, ConfigFile& file) {
         std::vector<FileSetting> settings =
             row_settings(document, files::path_text(path), best ? "" : row->back());
         check_recorded(line, document, files::path_text(path));
-        // A length on the command line replaces the length of the row, which is possibly in another unit
-        // (steps or epochs).
+        // If the command line gives a training length, the length of the row is removed. The row's length is
+        // possibly in another unit (steps or epochs).
         bool const steps = line.on_line("--steps") != nullptr;
         bool const epochs = line.on_line("--epochs") != nullptr || line.on_line("--samples") != nullptr;
         std::erase_if(settings, [&](FileSetting const& setting) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads settings from a file: a DeepSpeed configuration (flag --config), or a row of an earlier comparison
-// (flag --from). --print-config prints each setting and its source.
+// Reads flags of a program from a file. The file is a DeepSpeed configuration (flag --config), or the result
+// file of an earlier `compare`, of which one row (one training configuration) is repeated (flag --from).
+// --print-config prints each setting and its source.
 #pragma once
 
 #include <ostream>
@@ -34,14 +35,15 @@ void add_row_flags(CommandLine& line, ConfigFile& file);
 /// Throws if --best or --row is given without --from.
 void check_row_flags(CommandLine const& line, ConfigFile const& file);
 
-/// Returns the flags of `train` that repeat one row of a comparison. The flags give the settings of the row
-/// and the settings of the whole comparison. `name` is the experiment name of the row; if it is empty, the
-/// row with the most tokens per second is repeated. `path` is the file's path for messages. Throws
-/// Error(config) if the comparison has no such row.
+/// Returns the flags with which the program `train` repeats one row of the result file `document`. The flags
+/// give the settings of the row and the settings that all rows of the comparison share. `name` is the
+/// experiment name of the row; if it is empty, the row with the most tokens per second is repeated. `path` is
+/// the file's path for messages. Throws Error(config) if the file has no such row.
 std::vector<FileSetting> row_settings(results::Document const& document, std::string const& path,
                                       std::string const& name);
 
-/// A setting of a run: its key in result files and its flag in `train`.
+/// A setting that all rows of a comparison share: its key in result files, and the flag of the program
+/// `train` that sets it. run_keys returns all such settings.
 struct RunKey {
   std::string key, flag;
 };

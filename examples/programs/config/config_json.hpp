@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Parses a configuration as JSON or Hjson, as DeepSpeed does. Hjson allows comments, missing or extra commas,
-// and keys and strings without quotes. A key must not occur twice in an object.
+// Parses the text of a DeepSpeed configuration as JSON or Hjson, as DeepSpeed does. Hjson allows comments,
+// missing or extra commas, and keys and strings without quotes. A key must not occur twice in an object.
 #pragma once
 
 #include <algorithm>

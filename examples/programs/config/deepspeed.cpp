@@ -45,8 +45,8 @@ Json in_current_format(Json json) {
   return json;
 }
 
-/// Returns `value`, converted as DeepSpeed's pydantic models do in the sections below. If `expect_bool` is
-/// true, "yes" and 1 become true. If it is false, the string "2" becomes the number 2.
+/// Returns `value`, the value of the key at `path`. In the sections below, DeepSpeed converts it: if a
+/// boolean is expected, "yes" and 1 become true. Otherwise the string "2" becomes the number 2.
 Json converted(Json const& value, std::string_view path, bool expect_bool) {
   constexpr std::string_view sections[] = {"zero_optimization", "fp16",  "bf16",        "bfloat16",
                                            "tensorboard",       "wandb", "csv_monitor", "flops_profiler"};
@@ -77,7 +77,7 @@ bool is_comment(std::string_view name) {
          lower(name).starts_with("comment");
 }
 
-/// Converts one parsed configuration and collects its errors.
+/// Converts one DeepSpeed configuration to flags, and collects the errors of its keys.
 class Reader {
  public:
   Reader(Json json, std::string const& name, OnLine const& on_line)
@@ -204,8 +204,8 @@ class Reader {
     refuse_value(path, "; give true or false");
     return standard;
   }
-  /// Returns the value as a finite number; nullopt if it is not one. A list of one number also counts,
-  /// because some schedulers use it.
+  /// Returns the value of a key as a finite number; nullopt if it is not a finite number. Also accepts a list
+  /// of one number, because some schedulers have such values.
   std::optional<double> finite(std::string_view path) const {
     Json const& given = *at(path);
     Json const value = converted(given.is_array() && given.size() == 1 ? given[0] : given, path, false);
@@ -218,7 +218,7 @@ class Reader {
     refuse_value(path, "; give " + range.text());
     return standard;
   }
-  /// Returns the value as an integer. Also accepts a float with an integral value, such as 5e8.
+  /// Returns the value of a key as an integer. Also accepts a float with an integral value, such as 5e8.
   std::int64_t integer(std::string_view path, std::int64_t standard, std::int64_t min, std::int64_t max) {
     if (!has(path)) return standard;
     Range const range{static_cast<double>(min), static_cast<double>(max)};
@@ -248,7 +248,7 @@ class Reader {
     refuse_value(path, "; give a string");
     return standard;
   }
-  /// Returns a loss scale as `number` does. Refuses a value that is not a power of two.
+  /// Returns the value of a key, a loss scale, as `number` does. Refuses a value that is not a power of two.
   double power_of_two(std::string_view path, double standard) {
     double const value = number(path, standard, {.min = 0x1p-60, .max = 0x1p100});
     int exponent = 0;

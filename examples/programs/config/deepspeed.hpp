@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Converts a DeepSpeed configuration, the value of --config, to flags of `train`, `compare` and `plan`.
+// Converts a DeepSpeed configuration, the value of --config, to flags of the programs `train`, `compare` and
+// `plan`.
 #pragma once
 
 #include <cstdint>
@@ -23,9 +24,10 @@ using OnLine = std::function<Names const*(std::string const& flag)>;
 
 /// The result of reading a DeepSpeed configuration: the flags that it sets, and notes for the user.
 struct DeepSpeedRun {
-  std::vector<FileSetting> settings;  ///< flags of `train`; each names the key that sets it
-  std::vector<std::string> notes;     ///< one for each key that has another effect or none, with the reason
-  bool prints_settings = false;       ///< the value of dump_state
+  std::vector<FileSetting> settings;  ///< flags of the program `train`, each with the key that sets it
+  /// one note for each key that has no effect here, or another effect than in DeepSpeed
+  std::vector<std::string> notes;
+  bool prints_settings = false;  ///< the value of the key dump_state
 
   // Settings whose effect depends on the model:
   bool decays = false;  ///< whether weight decay is on

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lists every documented key of DeepSpeed 0.19's configuration and what Tessera does with it. The parser, its
-// error messages and the page docs/deepspeed-keys.md use this list.
+// Lists every documented key of a DeepSpeed 0.19 configuration, and the effect of the key in Tessera. The
+// parser, its error messages and the page docs/deepspeed-keys.md use this list.
 #pragma once
 
 #include <span>
@@ -13,20 +13,22 @@ namespace programs {
 using namespace tessera;
 namespace cli {
 
-/// The treatment of a key by Tessera.
+/// The effect of a key in Tessera. `text` and `standard` are members of DeepSpeedKey.
 enum class KeyUse {
   done,     ///< works as in DeepSpeed
-  mapped,   ///< another setting here does the same; the text names it
-  none,     ///< it has no effect here; the text says why
-  refused,  ///< only the value `standard` is accepted; the text says why and what to write instead
+  mapped,   ///< another setting of Tessera does the same; `text` names it
+  none,     ///< the key has no effect in Tessera; `text` says why
+  refused,  ///< only the value `standard` is accepted; `text` says why and what to write instead
   section,  ///< an object with its own keys
 };
 
+/// A key of a DeepSpeed configuration.
 struct DeepSpeedKey {
   std::string_view path;      ///< "zero_optimization.stage"; a * matches any name
-  std::string_view standard;  ///< the value of a missing key, as JSON; empty: it has none
+  std::string_view standard;  ///< the value of a missing key, as JSON; empty: there is none
   KeyUse use = KeyUse::none;
-  /// one sentence without its full stop; the page of keys prints it after the option's flag
+  /// an explanation: one sentence without its full stop. docs/deepspeed-keys.md shows it in the column
+  /// "note".
   std::string_view text;
 };
 
@@ -36,10 +38,11 @@ std::span<DeepSpeedKey const> deepspeed_keys();
 /// is off or refused.
 std::span<DeepSpeedKey const> deepspeed_main_keys();
 
-/// Returns the trainer option that a key sets, as listed in option_table; null if there is none.
+/// Returns the trainer option that the key at `path` sets, as listed in option_table; null if there is none.
 Option const* option_of(std::string_view path);
 
-/// Returns the entry for the key at `path`, such as "zero_optimization.stage"; null if there is none.
+/// Returns the element of deepspeed_keys() for the key at `path`, such as "zero_optimization.stage"; null if
+/// there is none.
 DeepSpeedKey const* find_deepspeed_key(std::string_view path);
 
 /// Returns the text of docs/deepspeed-keys.md.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Builds the list of all keys: the main keys, and the keys that only matter if their section is enabled.
-// Finds a key by its path. Writes the list as a page of the manual.
+// Builds the list of all keys of a DeepSpeed configuration. The list has the main keys, and the keys that
+// only matter if their section is enabled. Also finds a key by its path, and writes the list as a page of the
+// manual.
 #include <algorithm>
 #include <cstddef>
 #include <iterator>

@@ -30,8 +30,8 @@ constexpr auto spellings = std::to_array<std::pair<std::string_view, std::string
     {"--pairs", ""},
 });
 
-/// Returns two names out of `names`: the first name that is Tessera's spelling of a flag, and the first name
-/// that is a published spelling of a flag. The text is "" if there is no such name.
+/// `names` are flags as the user wrote them. Returns two of them: the first name that is Tessera's spelling
+/// of a flag, and the first name that is a published spelling of a flag. A name that is not found is "".
 std::pair<std::string, std::string> spelled(Names const& names) {
   std::string own, published;
   for (auto const& name : names)

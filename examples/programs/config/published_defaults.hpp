@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Selects the defaults of `compare` and `plan`: Tessera's own defaults, or the defaults of a published
-// comparison. There are two such comparisons: one compares ZeRO stages, the other compares offloads. Their
-// published command lines use other names for some flags.
+// Selects the defaults of the programs `compare` and `plan`: Tessera's own defaults, or the defaults of a
+// published comparison. There are two published comparisons: one compares ZeRO stages, the other compares
+// offloads. Their command lines use other names for some flags than Tessera.
 #pragma once
 
 #include <string>

@@ -41,12 +41,12 @@ enum class Class : std::uint8_t { excellent, good, fair, poor, unfit };
 constexpr std::array<char const*, 5> class_names = {"EXCELLENT", "GOOD", "FAIR", "POOR", "UNFIT"};
 char const* name_of(Class fitness) { return class_names[static_cast<std::size_t>(fitness)]; }
 
-/// A row gets a grade according to the planned memory in percent of the limit. These are the largest
-/// percentages for each grade. They come from a published rule that chooses the ZeRO stage by how full the
-/// GPU is.
+/// A row of the report is a strategy (sharding and offload) for a model. A row gets a grade according to its
+/// planned memory in percent of the memory limit. These constants are the largest percentages for each grade.
+/// They come from a published rule that chooses the ZeRO stage by how full the GPU is.
 constexpr double max_excellent = 60.0, max_good = 80.0, max_fair = 95.0;
-/// The grade of a row (a strategy), with one reason for each check. Each check gives a grade, and the worst
-/// of them is the grade of the row.
+/// The grade of a row, with one reason for each check. Each check gives a grade. The worst of these grades is
+/// the grade of the row.
 struct Verdict {
   Class fitness = Class::excellent;
   cli::Names reasons;
@@ -65,8 +65,8 @@ double percent_of(std::int64_t part, std::int64_t total) {
   return total <= 0 ? (part > 0 ? 1e9 : 0.0) : 100.0 * static_cast<double>(part) / static_cast<double>(total);
 }
 
-/// Grades how much of a memory's limit the plan uses, and adds the grade to `verdict`. `place` is the name of
-/// the memory. Returns the percentage; nullopt without a limit.
+/// Grades how full a memory would be, and adds the grade to `verdict`. `place` is the name of the memory, and
+/// `bytes` are the planned bytes. Returns `bytes` in percent of `limit`; nullopt without a limit.
 std::optional<double> filled(Verdict& verdict, char const* place, std::int64_t bytes, std::int64_t limit) {
   if (limit == MemoryLimit::none) return std::nullopt;
   double const share = percent_of(bytes, limit);
@@ -149,8 +149,8 @@ struct Judged {
   Planned row;
   Verdict verdict;
 
-  /// Returns a key that sorts rows: first by grade, then by what they give up to save memory
-  /// (planning::given_up), and last by the share of state outside the device.
+  /// Returns a key that sorts rows: first by grade, then by how much simplicity and speed they give up to
+  /// save memory (planning::given_up), and last by the share of state outside the device.
   auto rank() const {
     return std::tuple{verdict.fitness, planning::given_up(row), verdict.behind_link_pct.value_or(0.0)};
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// info: reports what this build and this machine can do, as text or as JSON.
+// The program `info`. It reports what this build and this machine can do, as text or as JSON.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -41,8 +41,8 @@ namespace info {
 
 namespace {
 
-/// Returns the launcher that started this process. The component is not okay if the launcher's environment
-/// variables are incomplete.
+/// Returns a component that describes the launcher that started this process. The component is not okay if
+/// the launcher's environment variables are incomplete.
 Component launcher() {
   try {
     auto const launch = comm::launch_environment();
@@ -76,7 +76,8 @@ Component instruction_set() {
               "; configure with -DTESSERA_NATIVE=ON for its speed"};
 }
 
-/// Returns which engine reads and writes state on NVMe. The component is okay if the engine is io_uring.
+/// Returns a component that names the engine that reads and writes state on NVMe. The component is okay if
+/// the engine is io_uring.
 Component io_uring() {
   std::string description;
   std::string const engine(open_io_engine(nullptr, 1, description)->name());
@@ -84,7 +85,8 @@ Component io_uring() {
   return {"io_uring", false, description};
 }
 
-/// Returns whether NVML is available. NVML is NVIDIA's library that reads power, clocks and temperatures.
+/// Returns a component that says whether NVML is available. NVML is NVIDIA's library that reads power, clocks
+/// and temperatures.
 Component nvml() {
   cli::GpuState const& gpus = cli::gpus_at_start();
   if (!gpus.reason.empty()) return {"NVML", false, gpus.reason};

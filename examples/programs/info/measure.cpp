@@ -46,8 +46,8 @@ struct Measuring {
   cli::Names precisions = {"fp32", "bf16", "fp16"};
   std::vector<int> ranks;
   double seconds = 30;  ///< the approximate total duration
-  /// The user's model at its own sizes, which is measured first. At most two of its layers are measured. If
-  /// the value is absent, only built-in sizes are measured.
+  /// The model that --model names. It is measured first, with its own sizes but with at most two layers.
+  /// Without --model, only the built-in sizes of `probes_of` are measured.
   std::optional<cli::ModelChoice> model;
   std::int64_t batch = 1, sequence = 128;  ///< the micro-batch and sequence of `model`
   std::filesystem::path nvme_path;         ///< the folder for state on disk; empty: disks are not measured
@@ -128,16 +128,17 @@ std::vector<std::int32_t> tokens_of(std::int64_t count, std::int64_t vocabulary)
   return tokens;
 }
 
-/// Collects the measured times of schedule entries over all runs. Entries with equal costs (operations,
-/// bytes) share one list of times.
+/// Collects the measured times of schedule entries over all training runs. A schedule entry is one
+/// computation or one data movement of a step. Entries with equal costs (operations, bytes) share one list of
+/// times.
 class Collected {
  public:
-  /// Adds the times of the entries of one run. All times are from one step, because ranks share cores: if one
-  /// entry is faster in a step, another entry can be slower. On the CPU this step is the fastest one, which
-  /// other programs disturbed least. On a GPU it is the median step, because clocks vary with power. The
-  /// events between entries slow a GPU down, so its times are scaled to `undisturbed`, the seconds of a step
-  /// without events. If the state is on disk, only the times of moves are used: other entries wait for the
-  /// disk, and runs without a disk time them.
+  /// Adds the times of the entries of one training run. All times are from one step, because ranks share
+  /// cores: if one entry is faster in a step, another entry can be slower. On the CPU this step is the
+  /// fastest one, which other programs disturbed least. On a GPU it is the median step, because clocks vary
+  /// with power. The events between entries slow a GPU down, so its times are scaled to `undisturbed`, the
+  /// seconds of a step without events. If the state is on disk, only the times of moves are used: other
+  /// entries wait for the disk, and runs without a disk time them.
   void add(std::string const& precision, int ranks, std::vector<cli::Cost> const& entry_costs,
            cli::RankTimes const& timed, StepPlan const& plan, std::optional<double> undisturbed) {
     bool const clocks_vary = !info_of(plan.recipe.device).on_cores;
@@ -231,8 +232,9 @@ void time_steps(comm::Comm& comm, cli::ModelChoice const& model, RecipeTable con
                 trainer->plan(), undisturbed);
 }
 
-/// Trains a few steps of one run and adds the times of their entries to `collected`. Does nothing if this
-/// build does not have the recipe, or if a built-in model does not fit into memory.
+/// Trains a few steps of the training run `probe` and adds the times of their schedule entries to
+/// `collected`. Does nothing if this build does not have the recipe, or if a built-in model does not fit into
+/// memory.
 void run(Probe const& probe, Measuring const& what, std::string_view precision, int ranks,
          Collected& collected) {
   RecipeTable const recipe = parse_recipe({.device = name_of(what.device),
@@ -267,8 +269,8 @@ std::string machine_text(Device device) {
   return facts.models.empty() ? std::string(name_of(device)) : facts.models.front();
 }
 
-/// Repeats all runs in rounds until the time is over and returns the times. Writes to `skipped_text` which
-/// runs could not be measured in time.
+/// Times all training runs, again and again, until `what.seconds` have passed. Returns the times. Writes to
+/// `skipped_text` a sentence that says how many of the runs were not timed, or how often each run was timed.
 cli::MachineTimes measured(Measuring const& what, std::string& skipped_text) {
   auto const start = Clock::now();
   Collected collected;
@@ -300,8 +302,8 @@ cli::MachineTimes measured(Measuring const& what, std::string& skipped_text) {
   return times;
 }
 
-/// Returns the numbers of ranks that are measured by default: 1, the defaults of compare, and on the CPU also
-/// one rank per core (at most 64).
+/// Returns the numbers of ranks that are measured by default: 1, the default numbers of the program
+/// `compare`, and on the CPU also one rank per core (at most 64).
 std::vector<int> usual_ranks(Device device) {
   std::vector<int> ranks = default_ranks(device);
   ranks.push_back(1);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Measures how long the entries of training steps take on this machine, and writes the times to a file. An
-// entry is one computation or one data movement of a step. plan and compare predict step times from this
-// file.
+// entry is one computation or one data movement of a step. The programs `plan` and `compare` predict step
+// times from this file.
 #pragma once
 
 namespace programs {

@@ -78,7 +78,7 @@ inline std::optional<std::size_t> answer_of(std::size_t (*ask)()) {
   return whole ? std::optional(answer) : std::nullopt;
 }
 
-/// Returns the path of the first executable of this name in PATH; "" if there is none.
+/// Returns the path of the first executable with the name `program` in PATH; "" if there is none.
 inline std::string in_path(std::string const& program) {
   char const* const path = std::getenv("PATH");
   std::string_view rest = path == nullptr ? "" : path;
@@ -106,7 +106,7 @@ struct Gpu {
 };
 
 /// NVIDIA's driver and its devices, as the CUDA driver API reports them. The calls use plain types instead of
-/// those of cuda.h: a CUresult is an int, and 0 is success.
+/// the types of cuda.h: a CUresult is an int, and 0 is success.
 struct Driver {
   Component component{"NVIDIA driver", false, {}};
   std::vector<Gpu> devices;

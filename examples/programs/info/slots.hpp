@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lists the choices of each slot on a device. A slot is one decision of a recipe, such as the precision.
+// Lists the choices of each slot on a device, and whether this build can run them. A slot is one decision of
+// a recipe, such as the precision. A choice is one possible value of a slot, such as bf16.
 #pragma once
 
 #include <functional>

@@ -32,8 +32,8 @@ struct GpuUse {
 /// Computes the use of GPUs from samples.
 class GpuSums {
  public:
-  /// The minimum span in seconds. A result over a shorter span would be wrong, because the driver updates its
-  /// values up to a second late.
+  /// The minimum time in seconds from the first to the last sample. A result over a shorter time would be
+  /// wrong, because the driver updates its values up to a second late.
   static constexpr double min_seconds = 2.5;
 
   /// Adds one sample of each GPU. `now` is the time of these samples in seconds, on any clock.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads the state of the GPUs through NVML, the library of NVIDIA's driver. Results, reports and warnings use
-// it.
+// Reads the state of the GPUs through NVML, the library of NVIDIA's driver. Result files, reports and
+// warnings use this state.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ namespace cli {
 
 /// The state of the GPUs at one moment.
 struct GpuState {
-  std::string reason;  ///< why there is no information; empty if there is
+  std::string reason;  ///< why there is no information; empty if there is information
   std::optional<std::string> driver;
   std::vector<nvml::Facts> facts;
   std::vector<nvml::Sample> samples;

@@ -50,8 +50,8 @@ inline std::filesystem::path temporary_path() {
 /// removes the folder.
 class NvmeFolder {
  public:
-  /// Uses the folder `given`. If it is empty and `needed` is true, makes a temporary folder. Throws Error if
-  /// no files can be created there; the message names --nvme-path or TMPDIR.
+  /// Uses the folder `given`. If `given` is empty and `needed` is true, makes a temporary folder. Throws
+  /// Error if no files can be created there; the message names --nvme-path or TMPDIR.
   NvmeFolder(std::filesystem::path const& given, bool needed) : path_(given) {
     if (given.empty() && !needed) return;
     check_nvme_path(given);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Provides NVML, the library of NVIDIA's driver that reads power, clocks and temperatures. This file declares
-// its functions itself and loads the library at run time, so neither the build nor the machine needs CUDA or
-// a GPU. A value is absent, never 0, if the GPU, the driver or a permission does not provide it.
+// the functions of NVML itself and loads the library at run time, so neither the build nor the machine needs
+// CUDA or a GPU. A value is absent, never 0, if the GPU, the driver or a permission does not provide it.
 #pragma once
 
 #include <cstddef>
@@ -53,8 +53,8 @@ struct Sample {
   std::optional<std::uint64_t> throttle_reasons;
 };
 
-/// A reason for throttled clocks, as a bit of Sample::throttle_reasons. `slows` says whether it slows the GPU
-/// against the user's wish. It is false for idling and for limits that a user requested.
+/// A reason for throttled clocks, as a bit of Sample::throttle_reasons. `slows` says whether the reason slows
+/// the GPU against the user's wish. `slows` is false for idling and for limits that a user requested.
 struct ThrottleReason {
   std::uint64_t bit;
   std::string_view name;
@@ -125,7 +125,7 @@ static_assert(sizeof(PciInfo) == 68 && sizeof(ProcessInfo) == 24 && sizeof(Field
               sizeof(Memory) == 24);
 
 /// The functions of NVML that this file uses; null if the library lacks one. Structures are passed as void*,
-/// so that another library with these functions needs none of the types in this file.
+/// so that a library that replaces NVML in tests needs none of the types in this file.
 struct Functions {
   int (*init)() = nullptr;
   int (*shutdown)() = nullptr;

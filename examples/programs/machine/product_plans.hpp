@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Opens the folder of --product-plans and reports problems with it. The folder stores measured plans of
-// matrix products. A plan is the choice of the algorithm for one size of product.
+// Opens the folder of --product-plans and reports problems with it. The folder stores measured product plans.
+// A product plan is the choice of the fastest algorithm for one size of matrix product.
 #pragma once
 
 #include <filesystem>
@@ -26,14 +26,15 @@ inline void add_product_plans_flag(CommandLine& line, std::filesystem::path& fol
             "bits in this folder");
 }
 
-/// Throws Error(unsupported) if a folder is given and matrix products on this device have no plans.
+/// Throws Error(unsupported) if a folder is given and matrix products on this device cannot be measured.
 inline void check_product_plans(std::filesystem::path const& folder, Device device) {
   if (folder.empty()) return;
   if (auto const reason = unmeasurable_reason(device))
     throw Error(ErrorKind::unsupported, "--product-plans " + files::path_text(folder) + ": " + *reason);
 }
 
-/// Opens the folder and returns its plans; null if `folder` is empty. The plans must outlive every trainer.
+/// Opens the folder and returns its product plans; null if `folder` is empty. The returned object must
+/// outlive every trainer.
 inline std::shared_ptr<ProductPlans> open_product_plans(std::filesystem::path const& folder, Device device) {
   if (folder.empty()) return nullptr;
   try {
@@ -49,7 +50,7 @@ inline std::string product_plans_text(Device device, bool measured) {
   return device != Device::cuda ? "" : measured ? "measured" : "library";
 }
 
-/// If some plans could not be measured or stored, prints a warning to standard error.
+/// If some product plans could not be measured or stored, prints a warning to standard error.
 inline void warn_of_plans(ProductPlans const* plans) {
   std::string const failure = plans ? plans->failure() : std::string();
   if (failure.empty()) return;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rounds the values of the columns that monitor writes, and computes their statistics. The memory for the
-// statistics does not grow with time.
+// Rounds the values that the program `monitor` writes to the columns of its output files, and computes the
+// statistics of each column. The memory for the statistics does not grow with the duration of the run.
 #pragma once
 
 #include <cmath>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides output files that grow during a run. After each write the file has a valid format, such as
-// complete JSON.
+// Provides the output files of the program `monitor`, which grow while `monitor` takes samples. After each
+// write the file has a valid format, such as complete JSON.
 #pragma once
 
 #include <cerrno>

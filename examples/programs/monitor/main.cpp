@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// monitor: runs a command and meanwhile samples the GPUs, the CPU cores and the command's processes. At the
-// end it prints statistics of each sampled figure.
+// The program `monitor`. It runs a command and meanwhile samples the GPUs, the CPU cores and the command's
+// processes. At the end it prints statistics of each sampled figure.
 #include <cerrno>
 #include <csignal>
 #include <cstddef>
@@ -99,8 +99,8 @@ std::string csv_line(Json const& row) {
 
 std::string json_end(Json const& summary) { return "\n ],\n \"summary\": " + summary.dump() + "\n}\n"; }
 
-/// Blocks signals in this thread and in threads that start later. While they are blocked, `take` returns them
-/// one by one.
+/// Blocks signals in this thread and in threads that start later. The function `take` returns the blocked
+/// signals one by one.
 class Signals {
  public:
   Signals() {
@@ -141,7 +141,7 @@ pid_t start(std::vector<char*> command, Signals const& signals) {
   ::posix_spawnattr_init(&attributes);
   sigset_t standard;
   ::sigemptyset(&standard);
-  // monitor ignores these signals, but the command must start with their default action
+  // this program ignores these two signals, but the command must start with their default action
   for (int const number : {SIGXFSZ, SIGPIPE}) ::sigaddset(&standard, number);
   ::posix_spawnattr_setsigdefault(&attributes, &standard);
   ::posix_spawnattr_setsigmask(&attributes, &signals.before());

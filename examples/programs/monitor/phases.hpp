@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Finds the phase of a training step (forward, backward, update) in which each sample was taken. Computes
-// statistics for each phase.
+// Finds the phase of a training step (forward, backward, update) in which the program `monitor` took each
+// sample. Computes statistics of the samples for each phase.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,8 @@ struct ColumnTime {
   bool since_last = false;
 };
 
-/// Stores rows in a temporary file without a name, so that the memory does not grow with time.
+/// Stores rows (one row of values for each sample) in a temporary file without a name, so that the memory
+/// does not grow with time.
 class Spool {
  public:
   Spool();
@@ -40,9 +41,10 @@ class Spool {
   std::unique_ptr<std::FILE, int (*)(std::FILE*)> file_;
 };
 
-/// Computes statistics of rows for each phase. Rows must be added in order. A phase runs many times; a value
-/// counts for the phase only if one run of the phase contains the whole span that the value describes. A
-/// phase without such values has no statistics.
+/// Computes statistics of the samples for each phase. `marks` holds the begin and the end of each step and
+/// phase, as the training program recorded them. Samples must be added in order. A phase runs many times; a
+/// value counts for the phase only if one run of the phase contains the whole span that the value describes.
+/// A phase without such values has no statistics.
 class PhaseFigures {
  public:
   /// `decimals` holds the number of decimals of each column. It is nullopt for text columns, which have no
@@ -66,7 +68,8 @@ class PhaseFigures {
   struct Group {
     std::string name;
     std::vector<cli::Mark> stretches;
-    /// index of the first run of the phase that had not ended when the last sample began
+    /// index of the first element of `stretches` (runs of the phase) that had not ended when the last sample
+    /// began
     std::size_t at = 0;
     std::int64_t samples = 0;
     std::vector<std::optional<Counts>> counts;
@@ -85,8 +88,8 @@ class PhaseFigures {
   std::size_t step_ = 0;
 };
 
-/// Throws Error(data) if no step of the marks ran between `begin` and `end` (nanoseconds). Such marks belong
-/// to another run. `path` is the file of the marks.
+/// `marks` holds the begin and the end of each step. Throws Error(data) if no step of `marks` ran between
+/// `begin` and `end` (nanoseconds). Such marks belong to another run. `path` is the file of the marks.
 void check_overlap(std::string const& path, cli::Marks const& marks, std::int64_t begin, std::int64_t end);
 
 }  // namespace monitor

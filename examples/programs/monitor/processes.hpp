@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads CPU time and memory from /proc: of all cores, and of a process with its descendants.
+// Reads from /proc the CPU time of all cores, and the CPU time and the memory of a process with its
+// descendants.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +18,9 @@ struct ProcessLine {
   char state = '?';
   /// CPU time in clock ticks, including children that ended and for which the process waited
   std::int64_t ticks = 0;
-  std::int64_t started = 0;  ///< start time in clock ticks; a later process with the same id has another one
-  std::int64_t pages = 0;    ///< number of resident pages
+  /// start time in clock ticks; differs from that of a later process with the same id
+  std::int64_t started = 0;
+  std::int64_t pages = 0;  ///< number of resident pages
 };
 /// Returns the fields of a line of /proc/PID/stat; nullopt if it is invalid. The process name in parentheses
 /// may contain any characters, including parentheses.

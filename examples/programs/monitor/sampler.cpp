@@ -104,7 +104,7 @@ Json Sampler::take(std::int64_t now, double wall) {
   row.push_back(rounded(wall + seconds, 1e6));
   CpuUse::Reading cpu;
   // CPU ticks are read at the sample nearest to each multiple of `cpu_interval_`. If a reading is so late
-  // that the next one would follow after less than half of this interval, the next one is skipped.
+  // that the next reading would follow after less than half of this interval, the next reading is skipped.
   if (now + std::min(interval_, cpu_interval_) / 2 >= cpu_due_) {
     cpu = last_cpu_ = cpu_.read();
     while (cpu_due_ < now + cpu_interval_ / 2) cpu_due_ += cpu_interval_;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Takes samples of the machine's cores, a process tree and every GPU. A sample is a row of values.
+// Takes the samples of the program `monitor`: the use of the machine's cores, of a process tree and of every
+// GPU. A sample is a row of values, with one value for each column.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Recommends one of the planned rows, and says what it costs in comparison with other rows.
+// Recommends one row of the result table of the program `plan`. A row is a recipe with a model, a batch and a
+// sequence. The advice also says how much memory or speed the recommended row costs in comparison with other
+// rows.
 #pragma once
 
 #include <optional>
@@ -25,11 +27,11 @@ enum class Preference {
 inline constexpr double equal_share = 0.1;
 
 /// Returns the row that fits and best meets the preference, out of one family. A family is all rows with the
-/// same model, precision and shape; `family` is the text that the function `family(point)` returns for them.
-/// For speed and efficiency, all rows within `equal_share` of the best prediction count as equal; the one
-/// with the simplest policies is returned. For memory, the row with the fewest bytes per rank is returned;
-/// among equal rows, the row with the fewest bytes in total. Returns null if no row fits, or if a prediction
-/// is needed and no row has one.
+/// same model, precision, adapters, ranks, batch and sequence; `family` is the text that the function
+/// `family(point)` returns for these rows. For speed and efficiency, all rows within `equal_share` of the
+/// best prediction count as equal; the one with the simplest policies is returned. For memory, the row with
+/// the fewest bytes per rank is returned; among equal rows, the row with the fewest bytes in total. Returns
+/// null if no row fits, or if a prediction is needed and no row has one.
 Planned const* pick(std::vector<Planned> const& rows, std::string const& family, Preference preferred);
 
 /// Returns the row that `pick` returns. If the preference needs predictions and no fitting row has one,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Defines the memory limits of a plan. A flag sets a limit. Without the flag, the limit is the memory of this
-// machine.
+// Defines the memory limits that a training must fit into, for the programs `plan` and `info`. A flag sets a
+// limit. Without the flag, the limit is the memory of this machine.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,8 @@ struct LimitFlags {
 /// Adds --memory, --host-memory, --nvme-memory and --nvme-path to the command line.
 void add_limit_flags(cli::CommandLine& line, LimitFlags& flags);
 
-/// The memory limits for all rows. `text` is a sentence for the user with each limit and its source.
+/// The memory limits, which are the same for all rows of the result table. `text` is a sentence for the user
+/// with each limit and its source.
 struct Limits {
   MemoryLimit bytes;
   std::string text;

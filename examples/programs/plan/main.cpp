@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The `plan` program. It computes the memory of every recipe without allocating it, prints which recipes fit,
-// and recommends one.
+// The program `plan`. It computes how much memory a training needs under each recipe, without allocating the
+// memory. It prints which recipes fit, and recommends one of them.
 #include <algorithm>
 #include <cmath>
 #include <csignal>
@@ -60,8 +60,8 @@ The exit code is 0 if some recipe fits, 5 if none does, 1 if a row could not be 
 was refused.
 )";
 
-/// Values of flags of `compare` that affect neither memory nor time. `plan` accepts them so that both
-/// programs accept the same command line.
+/// Values of flags of the program `compare` that affect neither memory nor time. The program `plan` accepts
+/// these flags so that both programs accept the same command line.
 struct Unused {
   std::int64_t number = 0;
   double real = 0.0;
@@ -203,16 +203,16 @@ std::string size_text(std::int64_t bytes) {
   return cli::fixed(static_cast<double>(bytes) / 1024.0, 1) + " KiB";
 }
 
-/// Returns the result of a search as text: "37"; "none" if nothing fits; or, if the search ran out of time,
-/// "37+" (more possibly fits) or "?".
+/// Returns the result of a search for the largest batch or the longest sequence as text: "37"; "none" if
+/// nothing fits; or, if the search ran out of time, "37+" (more possibly fits) or "?".
 std::string count_text(Largest const& found) {
   if (found.value == 0) return found.exact ? "none" : "?";
   return std::to_string(found.value) + (found.exact ? "" : "+");
 }
 
-/// Returns one row of the table as text. If `first` is true, the row is the first of its group, and the
-/// heading of the group precedes it. A row is printed as soon as it is planned, so the widths of columns do
-/// not depend on later rows. Appends to `left_out` the names of columns that do not fit the terminal.
+/// Returns one row of the result table as text. If `first` is true, the row is the first of its group, and
+/// the heading of the group precedes it. A row is printed as soon as it is planned, so the widths of columns
+/// do not depend on later rows. Appends to `left_out` the names of columns that do not fit the terminal.
 std::string row_text(Planned const& row, bool first, Settings const& settings, cli::Terminal const& terminal,
                      cli::Names& left_out) {
   constexpr std::size_t size = 11;  // "1023.5 MiB "
@@ -339,9 +339,9 @@ std::string epochs_text(Planned const& row, Settings const& settings) {
   return out + "\n";
 }
 
-/// Returns the row of stage 0 that is printed instead of this row. On one rank all stages run the same
-/// program, so only stage 0 is printed. Returns null if this row itself is printed: its stage is 0, it has
-/// several ranks, or --stages was given.
+/// Returns the row of stage 0 that is printed instead of the row `point`. On one rank all stages run the same
+/// program, so only stage 0 is printed. Returns null if the row `point` itself is printed: its stage is 0, it
+/// has several ranks, or --stages was given.
 Point const* same_without_ranks(Point const& point, std::vector<Point> const& points,
                                 Settings const& settings) {
   if (settings.matrix.stages_given || point.world() > 1 || point.recipe.stage == 0) return nullptr;

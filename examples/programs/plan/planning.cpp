@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Plans rows. Searches for the largest batch and the longest sequence that fit.
+// Plans the memory of rows of the result table, which are recipes with a model, a batch and a sequence.
+// Searches for the largest batch and the longest sequence that fit into the memory limits.
 #include "plan/planning.hpp"
 
 #include <algorithm>
@@ -72,13 +73,13 @@ void add_plan(Planned& row, Point const& point, TrainerOptions const& options, M
   auto const share_with = [&](UnitLister const& list, StepShape const& other) {
     try {
       return footprint(list, point.recipe, other).share_of(limit);
-    } catch (Error const&) {  // the plan would be too large to compute
+    } catch (Error const&) {  // the memory plan would be too large to compute
       return std::numeric_limits<double>::infinity();
     }
   };
   auto const share_of = [&](StepShape const& other) { return share_with(units, other); };
-  // A model without a given number of positions has as many positions as the sequence has tokens. Its size
-  // changes with the sequence, so the search builds the model for each sequence.
+  // A model without a given number of positions has as many positions as the sequence has tokens. The size of
+  // the model changes with the sequence, so the search builds the model for each sequence.
   auto const share_as_run = [&](StepShape const& other) {
     if (point.own_positions) return share_of(other);
     cli::ModelChoice model = point.model;

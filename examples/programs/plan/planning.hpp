@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Plans one row. A row is a recipe with a model, a batch and a sequence. The plan says how many bytes the row
-// needs in each memory tier and category, whether it fits, and the largest batch and sequence that would fit.
+// Plans the memory of one row of the result table of the program `plan`. A row is a recipe with a model, a
+// batch and a sequence. The memory plan says how many bytes the row needs in each memory tier and category,
+// whether it fits, and the largest batch and sequence that would fit.
 #pragma once
 
 #include <array>
@@ -22,7 +23,7 @@ namespace planning {
 
 using cli::Point;
 
-/// A row with the result of planning it.
+/// A row (`point`: a recipe with a model, a batch and a sequence) and the result of its planning.
 struct Planned {
   Point point;
   std::string status;  ///< fits, oom, refused or failed
@@ -33,8 +34,8 @@ struct Planned {
   Largest largest_batch;     ///< the largest batch that fits with the same recipe and sequence
   Largest longest_sequence;  ///< the longest sequence that fits with the same recipe and batch
   std::string schedule_hash;
-  /// name of another experiment with the same program (schedule and buffers), whose plan this row copies;
-  /// empty: none
+  /// name of another row that has the same program (schedule and buffers) and whose memory plan this row
+  /// copies; empty: none
   std::string same_program_as;
   cli::Prediction predicted;
 
@@ -59,11 +60,13 @@ struct Planned {
 Planned plan_point(Point const& point, TrainerOptions const& options, MemoryLimit const& limit,
                    double search_time);
 
-/// Returns the training step of a planned row as text, one line for each entry that rank 0 runs.
+/// Returns the training step of a planned row as text, one line for each entry (a computation or a data
+/// movement) that rank 0 runs.
 std::string schedule_text(Point const& point, TrainerOptions const& options);
 
-/// Returns a key that sorts rows by how much they give up to save memory. The key compares first whether the
-/// row offloads, then how much it recomputes, then how far it shards. A smaller key gives up less.
+/// Returns a key that sorts rows by how much simplicity and speed they give up to save memory. A row that
+/// gives up less has a smaller key. The key compares first whether the row offloads, then how much the row
+/// recomputes, and last how far the row shards.
 inline auto given_up(Planned const& row) {
   RecipeTable const& recipe = row.point.recipe;
   // dp counts as the highest stage: only rank 0 updates, which is slowest
@@ -71,8 +74,8 @@ inline auto given_up(Planned const& row) {
   return std::tuple{recipe.names.offload != "none", static_cast<int>(recipe.recompute), stage};
 }
 
-/// Returns the model, precision and shape of a row as text. Rows with equal texts are a family; `pick`
-/// chooses one row of a family.
+/// Returns the model, precision, adapters, ranks, batch and sequence of a row as text. Rows with equal texts
+/// are a family; `pick` chooses one row of a family.
 std::string family(Point const& point);
 
 }  // namespace planning

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides the peak FLOP/s of the devices of a run. It is the denominator of the model FLOP utilization
-// (MFU).
+// Provides ceiling_of, which returns the peak FLOP/s of the devices that a recipe uses. This rate is the
+// denominator of the model FLOP utilization (MFU).
 #pragma once
 
 #include <cstddef>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides the files of measured times that are built into the programs. Each one has the text of a file in
-// examples/machines.
+// Provides the files of measured times that are built into the programs. Each built-in file has the text of a
+// file in examples/machines.
 #pragma once
 
 #include <span>

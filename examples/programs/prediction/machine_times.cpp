@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Implements machine_times.hpp: reads and writes files of measured times, and estimates the times of other
+// entries.
 #include "prediction/machine_times.hpp"
 
 #include <algorithm>

@@ -19,7 +19,7 @@ namespace programs {
 using namespace tessera;
 namespace cli {
 
-/// The measured time of an entry with the cost `cost`, in a run of `ranks` ranks.
+/// The measured time of a schedule entry with the cost `cost`, in a training with `ranks` ranks.
 struct TimedCost {
   std::string precision;
   int ranks = 1;
@@ -30,7 +30,7 @@ struct TimedCost {
 /// An estimated time of an entry, fitted to the measured times of similar entries.
 struct Estimate {
   double seconds = 0;
-  bool guessed = false;  ///< no entry of its kind was measured, or `ranks` is too far off
+  bool guessed = false;  ///< no entry of its kind, or no similar number of ranks, was measured
 };
 
 /// The predicted time of one rank's training step, in seconds.
@@ -43,8 +43,8 @@ struct PredictedStep {
 /// of the step in seconds. An entry starts when the previous entry of its lane and the entries for which it
 /// waits have ended. On the CPU, all entries share one lane.
 double on_paper(StepPlan const& plan, std::vector<double> const& took);
-/// Returns reduced entry times, so that the simulated step needs `seconds` seconds. Multiplies the times of
-/// the busiest lane by one factor between 0.5 and 1. If no factor in this range fits, returns `took`
+/// Returns the entry times `took`, reduced so that the simulated step needs `seconds` seconds. Multiplies the
+/// times of the busiest lane by one factor between 0.5 and 1. If no factor in this range fits, returns `took`
 /// unchanged.
 std::vector<double> fitted_to(double seconds, StepPlan const& plan, std::vector<double> took);
 
@@ -52,8 +52,8 @@ std::vector<double> fitted_to(double seconds, StepPlan const& plan, std::vector<
 class MachineTimes {
  public:
   MachineTimes() = default;
-  /// `machine` is a text that describes the machine. `source` is a text about the origin of the times. If it
-  /// is empty, the times were measured on this machine.
+  /// `machine` is a text that describes the machine. `source` is a text about the origin of the times. If
+  /// `source` is empty, the times were measured on this machine.
   MachineTimes(std::string device, std::string machine, std::string source = {})
       : device_(std::move(device)),
         machine_(std::move(machine)),
@@ -78,11 +78,12 @@ class MachineTimes {
   std::vector<TimedCost> const& timings() const { return timings_; }
   void add(TimedCost timed) { timings_.push_back(std::move(timed)); }
 
-  /// Returns the estimated seconds of an entry in a run of `ranks` ranks. The estimate is a weighted sum of
-  /// the entry's operations, bytes and FLOPs. The weights are fitted to the measured entries of the same
-  /// kind; the entries of nearest size count most. Between two measured numbers of ranks, the estimate is
-  /// interpolated. Outside the measured range, times on the CPU grow with the number of ranks, because ranks
-  /// share the cores. Returns nullopt if no entry of a suitable kind was measured.
+  /// Returns the estimated seconds of an entry with the cost `cost` in a training with `ranks` ranks. The
+  /// estimate is a weighted sum of the entry's operations, bytes and FLOPs. The weights are fitted to the
+  /// measured entries of the same kind; the entries of nearest size count most. Between two measured numbers
+  /// of ranks, the estimate is interpolated. Outside the measured range, times on the CPU grow with the
+  /// number of ranks, because ranks share the cores. Returns nullopt if no entry of a suitable kind was
+  /// measured.
   std::optional<Estimate> seconds(Cost const& cost, std::string_view precision, int ranks) const;
 
   /// Returns the predicted time of a training step of the plan. `costs` are the costs of its entries. The

@@ -87,8 +87,9 @@ struct Prediction {
   }
 };
 
-/// Returns the predicted time of a training step of one row, the point `point` of the comparison. Records the
-/// operations of the step without running them. If the row cannot be planned, the result has only the reason.
+/// Returns the predicted time of a training step of the configuration `point`, which is one row of a
+/// comparison. Records the operations of the step without running them. If a prediction is impossible,
+/// `reason` of the result says why.
 inline Prediction predict(Point const& point, TrainerOptions const& options, MachineTimes const& times) {
   Prediction prediction;
   prediction.tokens = point.split.global() * point.sequence;

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Implements step_costs.hpp: computes the operations, FLOPs and bytes of each schedule entry of a training
+// step.
 #include "prediction/step_costs.hpp"
 
 #include <cstddef>

@@ -32,10 +32,10 @@ using RecordedStep = std::function<void(Recorder& recorder, StepObserver const& 
 /// Returns the cost of each entry of the training schedule, in the order of the schedule.
 std::vector<Cost> costs_of(RecordedStep const& record);
 
-/// Returns for each entry the index of the entry with which it is timed. Most entries are timed separately,
-/// so the index is their own. The verbs sum_losses, add_tied and clear_gaps are timed together with an
-/// earlier entry of the same unit: sum_losses with the last forward, the others with the last
-/// backward_weight.
+/// Returns for each entry the index of the entry with which it is timed. Most entries are timed separately.
+/// Their index is the index of the entry itself. The verbs sum_losses, add_tied and clear_gaps are timed
+/// together with an earlier entry of the same unit: sum_losses with the last forward, the others with the
+/// last backward_weight.
 std::vector<std::size_t> completed_by(Schedule const& schedule);
 
 /// Returns the costs after entries that are timed together (see `completed_by`) are added up. The cost of an

@@ -74,8 +74,8 @@ class Run {
 
   int run() {
     open_outputs();
-    // A read of standard input possibly never returns, so a signal ends the program after at most 2 s. Such a
-    // run cannot be resumed.
+    // A read of standard input possibly never returns, so a signal ends the program after at most 2 s. A run
+    // that reads standard input cannot be resumed.
     bool piped = false;
     for (auto const& file : p_.inputs.files) piped = piped || file.path == "-";
     cli::Interrupt const interrupt(piped ? 2 : 0);

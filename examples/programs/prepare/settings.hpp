@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Defines the flags of `prepare` and derives the settings of a run from them.
+// Defines the flags of the program `prepare`, which converts text to token files, and derives the settings of
+// a run from the flags.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes a token file: llm.c's header, then token ids. While the file is incomplete, its name ends in
-// .partial, and a later run can continue it.
+// Writes a token file in the format of llm.c: a header, then the token ids. While the file is incomplete, its
+// name ends in .partial, and a later run can continue it.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Implements ticks and scales.
+// Implements axis.hpp: the ticks and the scales of a chart's axes.
 #include "report/axis.hpp"
 
 #include <algorithm>

@@ -42,7 +42,7 @@ std::vector<std::string> draw(BarChart const& chart);
 struct SideBar {
   std::string label;
   std::size_t series = 0;                  ///< index of the colour
-  std::vector<std::optional<Bar>> values;  ///< one for each column; their labels are not used
+  std::vector<std::optional<Bar>> values;  ///< one bar for each column; the labels of these bars are not used
 };
 struct SideGroup {
   std::string heading;
@@ -51,7 +51,7 @@ struct SideGroup {
 struct SideChart {
   std::string title;
   std::vector<std::string> columns;  ///< name of each measurement, with its unit
-  /// prints deviations as text after the bars, in addition to the whiskers
+  /// whether to print the deviations as text after the bars, in addition to the whiskers
   bool deviations = false;
   std::vector<SideGroup> groups;
 };

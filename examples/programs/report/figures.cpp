@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Draws the bar figures. Each bar shows one row.
+// Draws the bar figures of a report. Each bar shows one row of the result table, which is one configuration.
 #include "report/figures.hpp"
 
 #include <algorithm>
@@ -33,7 +33,7 @@ struct Bars {
 };
 
 /// Returns a key that is equal for rows with the same model and shape. The figures compare only rows with
-/// equal keys, because their difference is due to the recipes.
+/// equal keys, because a difference between such rows is due to their recipes.
 std::string shape_of(Row const& row, Inputs const& inputs) {
   return key_without(row, inputs,
                      {"source", "sharding", "precision", "offload", "recompute", "reduction", "communication",
@@ -68,8 +68,8 @@ void add(Bars const& bars, std::vector<Row> const& all, bool only_ok, Inputs con
   figures.drawn.push_back({bars.name, bars.title, std::move(note), draw(chart)});
 }
 
-/// Returns the names of the memory categories in plans, the largest first. If there are too many, the name
-/// "other" replaces the smallest ones.
+/// Returns the names of the memory categories in the memory plans `plans`, the largest category first. If
+/// there are too many, the name "other" replaces the smallest ones.
 std::vector<std::string> categories_of(std::vector<Row> const& plans) {
   std::vector<std::pair<std::string, double>> sizes;
   for (Row const& plan : plans)

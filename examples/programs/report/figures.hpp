@@ -16,7 +16,7 @@ namespace reporting {
 struct Figure {
   std::string name;  ///< the file name without its ending
   std::string title;
-  std::string note;                 ///< what the figure shows, how many of the rows, and how to read it
+  std::string note;  ///< caption: what the figure shows, how many rows it shows, how to read it
   std::vector<std::string> panels;  ///< an SVG image for each panel
 };
 struct LeftOut {
@@ -30,8 +30,8 @@ struct Figures {
 
 Figures figures_of(Inputs const& inputs);
 
-/// A group of rows for one panel of a figure. The rows differ only in their recipes (sharding, precision,
-/// offload and so on).
+/// A group of rows of the result table for one panel of a figure. The rows differ only in their recipes
+/// (sharding, precision, offload and so on).
 struct Panel {
   std::string heading;  ///< the settings that distinguish this panel from the other panels
   RowList rows;
@@ -44,8 +44,8 @@ std::vector<Panel> panels_of(RowList const& rows, Inputs const& inputs, std::str
 
 /// Returns groups of rows with equal keys. Groups and rows are in the order of the input files.
 std::vector<RowList> grouped_by(RowList const& rows, std::function<std::string(Row const&)> const& key);
-/// Returns a key for grouped_by: the values of the row in all dimensions (settings) except those named in
-/// `left_out`.
+/// Returns a key for grouped_by: the values of `row` in all dimensions (settings), except the dimensions that
+/// `left_out` names.
 std::string key_without(Row const& row, Inputs const& inputs, std::vector<std::string> const& left_out);
 
 // `figures_of` calls the functions below. Each of them adds one kind of figure.
@@ -60,11 +60,11 @@ void add_recording_figures(Inputs const& inputs, Figures& figures);
 /// The largest number of lines in a line chart, and the largest number of points of a line.
 inline constexpr std::size_t max_series = 6, max_buckets = 240;
 /// Returns a sentence for a caption, such as " Shown are 6 of 18 curves."; "" if all are shown. `what` is the
-/// plural noun.
+/// plural noun, here "curves".
 std::string of_text(std::size_t shown, std::size_t all, char const* what);
 
-/// Returns a line with at most `buckets` points. Each point is the mean of neighbouring values, with the
-/// lowest and the highest of them. Unknown values are left out.
+/// Returns the line through the points (x, y), condensed to at most `buckets` points. Each new point is the
+/// mean of neighbouring values, with the lowest and the highest of these values. Unknown values are left out.
 Series condensed(std::vector<double> const& x, std::vector<std::optional<double>> const& y,
                  std::size_t buckets);
 

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Implements json_files.hpp: the class Reader, and the reading of the schema version and of the environment
+// from a result file.
 #include "report/json_files.hpp"
 
 namespace programs {
@@ -7,7 +9,8 @@ namespace reporting {
 
 namespace {
 
-/// Returns a value of a result file's environment as text. Equal GPUs are counted: "8 x NVIDIA H200".
+/// Returns the value `value` of the key `key` in a result file's section "environment", as text. Equal GPUs
+/// are counted: "8 x NVIDIA H200".
 std::string words_of(std::string const& key, Json const& value) {
   if (value.is_string()) return value.get<std::string>();
   if (value.is_boolean()) return value.get<bool>() ? "yes" : "no";

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides functions for all readers of JSON files. They throw Error(data) for invalid contents.
+// Provides the class Reader and the functions with which the program `report` reads its JSON input files.
+// They throw Error(data) for invalid contents.
 #pragma once
 
 #include <cmath>
@@ -22,7 +23,7 @@ using namespace tessera;
 namespace reporting {
 
 using Json = nlohmann::ordered_json;
-/// The last part of the error message for a file of an unknown kind.
+/// The end of the error message for an input file that is none of the files that `report` reads.
 inline constexpr char kinds[] =
     "give results of compare (JSON), a log of train (JSONL), JSON of plan or monitor, rows of other programs "
     "('rivals'), or a step_log.csv";
@@ -93,19 +94,19 @@ class Reader {
   Json const& object_;
 };
 
-/// Returns the schema version of `object`, the contents of the file `name`. Throws if it is newer than
-/// `newest`.
+/// Returns the schema version of `object`, the contents of the file `name`. Throws Error(data) if the version
+/// is newer than `newest`.
 std::int64_t version_of(std::string const& name, Json const& object, int newest);
 
-/// Adds the entries of a result file's environment to `source`, as text.
+/// Adds the keys and values of `environment`, a section of a result file, to `source` as text.
 void take_environment(Json const& environment, Source& source);
 
 /// Reads a file with measurements of other programs (rivals) and adds its rows to `inputs`. `name` is the
-/// file's path.
+/// file's path, `json` its contents, and `source` its description.
 void read_rivals(std::string const& name, Json const& json, Source source, Inputs& inputs);
 
-/// Reads a log of train and adds it to `inputs` as one row with the name `stem`. `name` is the file's path
-/// and `text` are its contents.
+/// Reads a log of the program `train` and adds it to `inputs` as one row with the name `stem`. `name` is the
+/// file's path and `text` are its contents.
 void read_training_log(std::string const& name, std::string_view text, std::string const& stem,
                        Inputs& inputs);
 

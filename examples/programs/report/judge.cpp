@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compares rows. A difference counts only if it exceeds the deviations of the rows.
+// Compares rows of the result table (one row for each measured configuration), and writes the sentences about
+// the fastest and the smallest row. A difference of two rows counts only if it exceeds their deviations.
 #include "report/judge.hpp"
 
 #include <algorithm>
@@ -16,8 +17,8 @@ namespace reporting {
 
 namespace {
 
-/// Returns the names of the first three rows as text, then the number of further rows. Rows of the same
-/// program count as one: "A = B".
+/// Returns the names of the first three rows as text, then the number of further rows. Rows that ran the same
+/// schedule over the same buffers count as one: "A = B".
 std::string names_of(RowList const& rows, Labels const& labels) {
   cli::Names names;
   std::size_t more = rows.size();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compares rows and decides whether their difference is larger than their measured variation.
+// Compares rows of the result table, and decides whether the difference of two rows is larger than their
+// measured variation. A row has the results of one measured configuration.
 #pragma once
 
 #include <optional>
@@ -13,11 +14,11 @@ namespace reporting {
 
 /// Returns the standard deviation of a row's rate, in tokens per second; nullopt if it is unknown.
 std::optional<double> rate_deviation(Row const& row);
-/// Returns the standard deviation of a row's step time in seconds. With several repeats it is the deviation
-/// over repeats, otherwise over steps.
+/// Returns the standard deviation of a row's step time in seconds. If the row has several repeats of the
+/// measurement, the result is the deviation over the repeats, otherwise the deviation over the steps.
 std::optional<double> step_deviation(Row const& row);
-/// Returns whether `one` is faster than `other` by more than the sum of the two deviations. compare uses the
-/// same rule.
+/// Returns whether `one` is faster than `other` by more than the sum of the two deviations. The program
+/// `compare` uses the same rule.
 bool is_faster(Row const& one, Row const& other);
 /// Returns whether the speedup of a row is possibly only noise: it differs from 1 by at most its uncertainty,
 /// or the uncertainty is unknown.
@@ -35,8 +36,8 @@ RowList fastest_of(RowList rows);
 /// Returns the rows that need the least device memory; empty if all rows need the same.
 RowList smallest_of(RowList rows);
 
-/// Returns a few sentences about the rows: what ran, and for each model the fastest row and the row with the
-/// least memory. No row is called the fastest if its lead is within the deviations.
+/// Returns a few sentences about the measured rows of `inputs`: what ran, and for each model the fastest row
+/// and the row with the least memory. No row is called the fastest if its lead is within the deviations.
 std::vector<std::string> verdict(Inputs const& inputs);
 
 }  // namespace reporting

@@ -123,7 +123,7 @@ void draw_point(Svg& svg, Spot at, Series const& series, LinePoint const& point,
                figure_text(point.y));
 }
 
-/// Returns the position on a line after the fraction `share` of its points.
+/// Returns a position on the line through the points `spots`: after the fraction `share` of the points.
 Spot between(std::vector<Spot> const& spots, double share) {
   double const place = std::clamp(share, 0.0, 1.0) * static_cast<double>(spots.size() - 1);
   auto const first = static_cast<std::size_t>(place);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// report: makes pages, figures and tables from the results of the other programs.
+// The program `report`: makes pages, figures and tables from the result files of the other programs.
 #include <algorithm>
 #include <filesystem>
 #include <iostream>

@@ -33,9 +33,9 @@ std::string html_page_of(std::filesystem::path const& file, results::Row const& 
 /// in `svg_folder`, relative to `page`. If `svg_folder` is empty, there are no figures.
 std::string markdown_page(Report const& report, std::filesystem::path const& page,
                           std::filesystem::path const& svg_folder);
-/// Returns all rows as CSV: measured rows, plans, and rows of other programs. The columns have the same names
-/// as in result files. Two more columns give the source file and the program. An unknown value is an empty
-/// cell.
+/// Returns all rows as CSV: measured rows, planned rows (from the program `plan`), and rows of other
+/// programs. The columns have the same names as in result files. Two more columns give the source file and
+/// the program. An unknown value is an empty cell.
 std::string csv_text(Inputs const& inputs);
 /// One panel of a figure as an SVG file. `name` is the file name, such as "throughput.svg" or
 /// "throughput-2.svg".

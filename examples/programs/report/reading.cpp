@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads the JSON files of compare, plan and monitor. Finds out the kind of each input file.
+// Reads the input files of a report: finds out which program wrote a file, and reads the JSON files of the
+// programs `compare`, `plan` and `monitor`.
 #include "report/reading.hpp"
 
 #include <algorithm>
@@ -22,8 +23,8 @@ namespace reporting {
 
 namespace {
 
-/// Returns a row with the text and numeric fields of a row of compare or plan. `source` is the index of the
-/// file.
+/// Returns a row with the text and numeric fields of a row in a file of `compare` or `plan`. `source` is the
+/// index of the file.
 Row fields_of(Reader const& reader, std::size_t source) {
   Row row;
   row.source = source;
@@ -62,8 +63,9 @@ std::string version_note(std::int64_t version) {
   return {};
 }
 
-/// Finds the rows of a comparison that run the same program (schedule and buffers), and stores in each of
-/// them by how much their rates differ. `first` is the index of the comparison's first row.
+/// Finds the rows of a comparison that ran the same program, which means the same schedule over the same
+/// buffers. Stores in each of these rows by how much their rates differ. `first` is the index of the
+/// comparison's first row.
 void note_twins(std::vector<Row>& rows, std::size_t first) {
   std::map<std::string, std::vector<Row*>> programs;
   for (std::size_t at = first; at < rows.size(); ++at) {
@@ -169,8 +171,8 @@ void read_recording(std::string const& name, Json const& json, Source source, In
 std::vector<std::filesystem::path> comparisons_in(std::filesystem::path const& folder) {
   namespace fs = std::filesystem;
   std::error_code code;
-  // Maps a time in file names to the file of this time. If there are two, the file with all fields
-  // ("compare...") is preferred to the flat list.
+  // Maps each time that occurs in file names to the file with this time in its name. If there are two, the
+  // file with all fields ("compare...") is preferred to the flat list.
   std::map<std::string, fs::path> by_time;
   for (fs::directory_iterator entry(folder, code), end; !code && entry != end; entry.increment(code)) {
     std::string const name = entry->path().filename();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads the input files and folders of a report and adds their contents to its Inputs. An error message names
-// the file, the line or key, and the remedy.
+// Reads the input files and folders of a report and adds their contents to an object of type Inputs. An error
+// message names the file, the line or key, and the remedy.
 #pragma once
 
 #include <filesystem>

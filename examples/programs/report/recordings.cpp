@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Draws the values that monitor recorded over time: power, temperature, utilisation and memory.
+// Draws the values that the program `monitor` recorded over time: power, temperature, utilisation and memory.
 #include <algorithm>
 #include <cmath>
 
@@ -18,7 +18,8 @@ struct Part {
   bool gpus;
 };
 
-/// Returns the columns of a recording that belong in this part of the figure, each with the index of its GPU.
+/// Returns the columns of `recording` that belong in `part`, which is one chart of the figure. Each column
+/// has the index of its GPU.
 std::vector<std::pair<int, Values const*>> columns_of(Part const& part, Recording const& recording) {
   std::vector<std::pair<int, Values const*>> found;
   for (int gpu = 0; gpu < (part.gpus ? 64 : 1); ++gpu)

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Implements the fields of rows, and the labels that tell rows apart.
+// Implements rows.hpp: the fields of a report's rows, and the labels that distinguish the rows. A row is one
+// measured or planned configuration.
 #include "report/rows.hpp"
 
 #include <algorithm>
@@ -16,7 +17,7 @@ namespace reporting {
 
 namespace {
 
-/// Fields of plans that result files do not have.
+/// The fields that files of the program `plan` have and result files of `compare` do not have.
 constexpr results::Column plan_columns[] = {{.name = "largest_batch"}, {.name = "longest_sequence"}};
 
 constexpr results::Column const& column_named(std::string_view name) {
@@ -54,8 +55,8 @@ std::string phrase_of(Row const& row, Inputs const&) {
   std::string const value = integer_text(row[number]);
   return value.empty() ? value : header_of(number) + " " + value;
 }
-/// Returns the name and value of a setting, for example "recompute block"; "" if the value is "none" or
-/// unknown.
+/// Returns the name and the value of the setting `word` in `row`, for example "recompute block"; "" if the
+/// value is "none" or unknown.
 template <Word word>
 std::string slot_of(Row const& row, Inputs const&) {
   std::string const& value = row[word];

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Defines the data of a report: measured and planned rows, recordings of monitor, and the files they come
-// from.
+// Defines the data of a report: rows (one measured or planned configuration each), recordings of the program
+// `monitor`, and the input files from which the rows and recordings come.
 #pragma once
 
 #include <array>
@@ -17,8 +17,9 @@
 namespace programs {
 namespace reporting {
 
-// The fields of result files and plans that a report uses. The first list has the text fields ("words"), the
-// second list the numeric fields. The report's CSV has its columns in this order.
+// The fields that a report uses of result files and of files that the program `plan` wrote. The first list
+// has the text fields ("words"), the second list the numeric fields. The report's CSV has its columns in this
+// order.
 // clang-format off
 #define TESSERA_REPORT_WORDS(WORD) \
   WORD(experiment) WORD(model) WORD(device) WORD(sharding) WORD(precision) WORD(offload) WORD(recompute) \
@@ -66,12 +67,13 @@ struct Row {
   std::array<std::string, static_cast<std::size_t>(Word::count)> words;
   std::array<std::optional<double>, static_cast<std::size_t>(Number::count)> numbers;
   std::optional<bool> unsteady, disturbed;
-  /// name of the source's first row with the same program; empty if this row is the only one
+  /// rows of one file that ran the same schedule over the same buffers have the same value, the name of the
+  /// first of these rows; empty if no other row ran the same
   std::string program;
-  /// how much faster the fastest row of `program` is than the slowest one, as a fraction
+  /// how much faster the fastest row with this value of `program` is than the slowest one, as a fraction
   double twins_differ = 0.0;
   std::vector<std::optional<double>> losses;  ///< losses of all steps, beginning with the first
-  Categories categories;                      ///< of device memory; only in plans
+  Categories categories;                      ///< of device memory; only in rows of `plan`
 
   std::string& operator[](Word word) { return words[static_cast<std::size_t>(word)]; }
   std::string const& operator[](Word word) const { return words[static_cast<std::size_t>(word)]; }
@@ -101,12 +103,12 @@ struct Source {
   std::string command;  ///< the command that made the file; empty if unknown
   /// names and values as text, in the order of the file
   std::vector<std::pair<std::string, std::string>> environment;
-  std::vector<std::string> notes;  ///< sentences about its figures
+  std::vector<std::string> notes;  ///< sentences about the numbers in this input
 
   std::string kind_text() const;
 };
 
-/// The samples of one file that monitor wrote.
+/// The samples of one file that the program `monitor` wrote.
 struct Recording {
   std::size_t source = 0;
   std::vector<std::string> columns;
@@ -141,8 +143,8 @@ RowList ok_rows(std::vector<Row> const& rows);
 class Labels {
  public:
   Labels(RowList const& rows, Inputs const& inputs);
-  /// Returns the label of a row, such as "zs2 bf16 cpu_optimizer 4 ranks". If several rows have the same
-  /// label, adds the experiment's name.
+  /// Returns the label of `row`, such as "zs2 bf16 cpu_optimizer 4 ranks". If several rows would have equal
+  /// labels, adds the experiment's name to each of them.
   std::string of(Row const& row) const;
   /// Returns the settings that all rows have in common: "tiny, batch 4, sequence 128".
   std::string const& shared() const { return shared_; }
@@ -164,7 +166,7 @@ struct Dimension {
   char const* header;
   std::string (*value)(Row const&, Inputs const&);
   std::string (*phrase)(Row const&, Inputs const&);
-  bool brief = true;  ///< captions name it if all rows have the same value
+  bool brief = true;  ///< whether captions name the setting if all rows have the same value
 };
 std::vector<Dimension> const& dimensions();
 /// Returns the indices of the dimensions in which the rows differ. A row without a value does not count as

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Draws figures of horizontal bars. One figure compares the stages of a recipe. Another one compares
-// Tessera's rows with other programs that did the same work.
+// Draws figures of horizontal bars. One figure compares rows that differ only in the ZeRO stage (the
+// sharding). Another figure compares Tessera's rows with other programs that did the same work.
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -41,7 +41,8 @@ bool is_frozen(Row const& row) {
   return all && trained && *all != *trained && slot_text(row, Word::adapters) == "none";
 }
 
-/// Returns the machine of one of Tessera's rows, such as "NVIDIA H200"; "" if its file does not name it.
+/// Returns the machine of `row`, one of Tessera's rows, such as "NVIDIA H200"; "" if the row's result file
+/// does not name the machine.
 std::string machine_of(Row const& row, Inputs const& inputs) {
   char const* const machine_key = row[Word::device] == "cuda" ? "device_models" : "cpu";
   for (auto const& [key, words] : inputs.sources[row.source].environment)
@@ -162,8 +163,8 @@ RowList fastest_by(RowList const& rows, Name const& name) {
   return fastest;
 }
 
-/// Returns the first row of each stage, in the order of the files. Further rows of a stage differ in other
-/// settings too, so they are left out.
+/// Returns the first row of each ZeRO stage, in the order of the files. Further rows of a stage differ in
+/// other settings too, so they are left out.
 RowList one_per_stage(RowList const& rows) {
   RowList distinct;
   for (Row const* row : rows)
@@ -190,7 +191,7 @@ void add_stages(Inputs const& inputs, Figures& figures) {
     return;
   }
   std::size_t const all = groups.size();
-  // If there are too many groups, only the groups with the most stages remain.
+  // If there are too many groups, only the groups with the most ZeRO stages remain.
   std::stable_sort(groups.begin(), groups.end(),
                    [](RowList const& one, RowList const& other) { return one.size() > other.size(); });
   groups.resize(std::min(all, max_side_groups / 2));
@@ -207,7 +208,8 @@ void add_stages(Inputs const& inputs, Figures& figures) {
     group.resize(std::min(group.size(), max_side_bars));
     Row const& first = *group.front();
     if (std::string machine = machine_of(first, inputs); !machine.empty()) machines.insert(machine);
-    // If several groups do the same work, the heading of each names all settings that distinguish it.
+    // If several groups do the same work, the heading of each group names all settings that distinguish the
+    // group.
     SideGroup side{times[works.key(first)] > 1 ? common_label(group, varying, inputs) : works.text(first),
                    {}};
     std::map<Row const*, Rival const*> owner;

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads the step logs of earlier runs. All runs of one experiment become one row.
+// Reads step logs, and makes rows of the report's result table from them. A step log is a CSV file with one
+// line for each step of one training. An experiment is one configuration of a comparison. All trainings of
+// one experiment become one row.
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -22,7 +24,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The figures of one run, read from its step log.
+/// The numbers of one training, read from its step log.
 struct Log {
   std::vector<double> seconds;  ///< the time of each timed step
   double tokens = 0.0;          ///< tokens of all timed steps
@@ -108,7 +110,8 @@ struct Described {
   std::string known_key;  ///< the experiment's and the comparison's settings as text, to compare experiments
 };
 
-/// Returns the settings of a comparison as text, without the settings that say how many steps it has.
+/// Returns the settings of the comparison whose result file is `source`, as text. Leaves out the settings
+/// that say how many steps are trained.
 std::string settings_in(Source const& source) {
   for (auto const& [key, words] : source.environment) {
     if (key != "settings") continue;
@@ -126,8 +129,8 @@ std::string settings_in(Source const& source) {
   return {};
 }
 
-/// Returns the result file of the comparison that wrote step logs to a folder; an empty path if there is
-/// none.
+/// Returns the result file of the comparison that wrote step logs to the folder `folder`; an empty path if
+/// there is none.
 fs::path comparison_in(fs::path const& folder) {
   std::error_code code;
   fs::path file = folder / "compare.json";
@@ -136,8 +139,8 @@ fs::path comparison_in(fs::path const& folder) {
   return fs::exists(file, code) ? file : fs::path();
 }
 
-/// Returns the experiments of the comparison that wrote step logs to a folder, by name. Returns an empty map
-/// if the result file of the comparison is missing or cannot be read.
+/// Returns the experiments of the comparison that wrote step logs to the folder `folder`, by name. Returns an
+/// empty map if the result file of the comparison is missing or cannot be read.
 std::map<std::string, Described> described_in(fs::path const& folder) {
   std::map<std::string, Described> found;
   fs::path const file = comparison_in(folder);
@@ -167,7 +170,7 @@ std::map<std::string, Described> described_in(fs::path const& folder) {
   return found;
 }
 
-/// An experiment and the figures of its runs.
+/// An experiment and the numbers of its trainings.
 struct Experiment {
   std::string name;
   fs::path folder;                   ///< the folder that contains the experiment folder of the first run

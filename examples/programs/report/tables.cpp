@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Builds the tables of a report from rows.
+// Builds the tables of a report, for example the table of results with one row for each measured
+// configuration.
 #include "report/tables.hpp"
 
 #include <algorithm>

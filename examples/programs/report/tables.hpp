@@ -16,7 +16,7 @@ struct Column {
   bool number = false;
 };
 struct Table {
-  std::string name;  ///< the name of its section, used in links
+  std::string name;  ///< the name of the table's section on the page, used in links
   std::string title;
   std::string note;
   std::vector<Column> columns;

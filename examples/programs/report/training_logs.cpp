@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads the logs of `train`.
+// Reads the logs that the program `train` writes. Each log becomes one row of the report.
 #include <algorithm>
 #include <string>
 #include <string_view>

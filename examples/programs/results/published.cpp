@@ -21,7 +21,8 @@ namespace {
 
 using results::Row;
 
-/// Compares a figure of published.json, called `name`, with a column of our results, called `field`.
+/// A published quantity, such as the tokens per second. `name` is its key in published.json. `field` is the
+/// column of our result files with which it is compared. `header` is the header of its table column.
 struct Figure {
   char const* name;
   char const* header;
@@ -29,13 +30,14 @@ struct Figure {
   double factor;  ///< converts the column to the published unit
   int decimals;
   char const* planned = nullptr;  ///< the column with the planned value, for rows that did not run
+  /// whether our value is multiplied by the number of ranks (`ranks`), divided by it (`per_rank`), or neither
   enum class By { one, ranks, per_rank } by = By::one;
-  /// how far the epochs of our row must match the published ones: not at all, in samples per epoch, or also
-  /// in number
+  /// the condition under which our value is comparable. `any`: always. `of_samples`: both trainings have the
+  /// same samples per epoch. `all`: both trainings also have the same number of epochs.
   enum class Epochs { any, of_samples, all } epochs = Epochs::any;
 };
 
-// 2^20 bytes in GB of 10^9 bytes, which the publications use
+// Converts our unit MB (2^20 bytes) to the unit GB (10^9 bytes), which the publications use.
 constexpr double decimal_gb = 1024.0 * 1024.0 / 1e9;
 constexpr auto figures = std::to_array<Figure>({
     {"tokens_per_sec", "tok/s", "median_tokens_per_sec", 1.0, 0},
@@ -74,8 +76,8 @@ Row const& comparison(std::string const& name) {
   throw Error(ErrorKind::usage, "no published comparison is called " + in_quotes(name));
 }
 
-/// Returns the published row of the comparison `of` with the same recipe and shape as our row; null if there
-/// is none.
+/// `of` is a published comparison, and `row` is a row of our results. Returns the row of `of` with the same
+/// recipe and shape as `row`; null if there is none.
 Row const* printed_for(Row const& row, Row const& of) {
   for (Row const& printed : of.at("rows")) {
     bool same = printed.at("ranks") == row.at("world") && row.at("accumulation") == 1;
@@ -86,17 +88,17 @@ Row const* printed_for(Row const& row, Row const& of) {
   return nullptr;
 }
 
-/// Returns whether the figure of our row may be compared with the figure of the comparison `of`. If the
-/// figure depends on epochs, both must have the same samples per epoch. For some figures the number of epochs
-/// must be equal too.
+/// Returns whether `figure` of our row `row` may be compared with `figure` of the published comparison `of`.
+/// If the figure depends on epochs, the two trainings must have the same samples per epoch. For some figures
+/// the number of epochs must be equal too.
 bool same_epochs(Row const& row, Row const& of, Figure const& figure) {
   if (figure.epochs == Figure::Epochs::any || row.at("samples").is_null()) return true;
   return row.at("samples") == of.value("epoch_samples", Row()) &&
          (figure.epochs == Figure::Epochs::of_samples || row.at("epochs") == of.value("epochs", Row()));
 }
 
-/// Returns our value of a figure in the published unit: the measured value, or the planned one if the row did
-/// not run; nullopt if there is neither.
+/// Returns the value of `figure` in our row `row`, in the published unit. If the row did not run, this is the
+/// planned value. Returns nullopt if the row has no value.
 std::optional<double> ours(Row const& row, Row const& of, Figure const& figure) {
   if (!same_epochs(row, of, figure)) return std::nullopt;
   bool const ran = row.at("status") == "ok";

@@ -36,7 +36,7 @@ using seed = std::uint64_t;
 using number = std::optional<double>;
 using maybe_bool = std::optional<bool>;
 using numbers = std::optional<std::vector<std::optional<double>>>;
-struct stage {};  ///< a whole number, or a name
+struct stage {};  ///< the ZeRO stage: a whole number, or a name such as "dp"
 struct choice {   ///< one of the names that the column's `about` lists
   std::string name{};
 };
@@ -64,7 +64,7 @@ struct TerminalColumn {
   int importance = 0;         ///< a narrow terminal leaves out the least important columns
   int decimals = 0;
   Best best = Best::none;
-  std::string_view after{};  ///< the column to the left of this one; empty: the order of this list decides
+  std::string_view after{};  ///< the column to the left; empty: the order of `columns` decides
 };
 
 struct Measurements;
@@ -72,7 +72,7 @@ struct Measurements;
 /// The properties of one column of result files.
 struct Column {
   std::string_view name;     ///< the key in JSON and the header in CSV
-  std::string_view about{};  ///< the description in the JSON Schema; for a choice, its names
+  std::string_view about{};  ///< description in the JSON Schema; for the type `choice`, its names
   std::string_view title{};  ///< the header on pages; empty: the name with spaces
   Unit unit{};               ///< on pages, and for the number on the terminal
   bool is_signed = false;    ///< whether negative numbers are legal

@@ -124,16 +124,16 @@ inline void write_csv(std::filesystem::path const& path, std::span<Row const> ro
   write_file(path, to_csv(rows));
 }
 
-/// Returns whether a JSON value is the output of `plan`.
+/// Returns whether `json` is the output of the program `plan`, not of `compare`.
 inline bool holds_plans(Row const& json) {
   auto const rows = json.find("rows");
   return rows != json.end() && rows->is_array() && !rows->empty() &&
          rows->front().contains("limit_device_bytes");
 }
 
-/// Returns the contents of a result file. Throws Error(data), which names the file, if the file is missing or
-/// damaged, if it is an output of `plan` or of another program, or if its schema version is newer than
-/// `schema_version`.
+/// Returns the contents of a result file of the program `compare`. Throws Error(data), which names the file,
+/// if the file is missing or damaged, if it is an output of the program `plan` or of another program, or if
+/// its schema version is newer than `schema_version`.
 inline Document read_results(std::filesystem::path const& path) {
   std::string const name = files::path_text(path);
   auto const fail = [&](std::string const& text) { throw Error(ErrorKind::data, name + ": " + text); };
@@ -184,7 +184,7 @@ inline Document read_results(std::filesystem::path const& path) {
   return document;
 }
 
-/// One line of a run's step_log.csv: the figures of one step.
+/// One line of step_log.csv, the log of a training: the figures of one step.
 struct StepLogRow {
   std::int64_t global_step = 0;  ///< the first step is 1
   double step_time_s = 0;
@@ -215,7 +215,7 @@ inline void write_step_log(std::filesystem::path const& path, std::span<StepLogR
   write_file(path, text);
 }
 
-/// One line of a run's epoch_log.csv: the figures of one epoch.
+/// One line of epoch_log.csv, the log of a training: the figures of one epoch.
 struct EpochLogRow {
   std::int64_t epoch = 0;  ///< the first epoch is 1
   std::int64_t steps = 0;

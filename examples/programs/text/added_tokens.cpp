@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Implements the search for added tokens, such as "<|endoftext|>", in a text.
 #include "text/added_tokens.hpp"
 
 #include <algorithm>

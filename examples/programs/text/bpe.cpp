@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Implements byte-pair encoding (BPE) of one word.
 #include "text/bpe.hpp"
 
 #include <algorithm>

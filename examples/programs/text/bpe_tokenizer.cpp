@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Implements a BPE tokenizer with the stages that a tokenizer.json describes.
 #include "text/bpe_tokenizer.hpp"
 
 #include <algorithm>

@@ -87,8 +87,9 @@ class BpeTokenizer final : public Tokenizer {
   friend class BpeEncoder;
 
   std::string normalize(std::string_view text, bool begins) const;
-  /// The positions at which a text may be cut. If both parts are encoded separately, the tokens are the same
-  /// as without the cut. The positions are before a space, before a space or a line end, or nowhere.
+  /// The positions at which a text may be cut. If the two parts of the text are encoded separately, the
+  /// tokens are the same as without the cut. The positions are before a space, before a space or a line end,
+  /// or nowhere.
   enum class Cuts { nowhere, spaces, spaces_and_lines };
   Cuts find_cuts() const;
 

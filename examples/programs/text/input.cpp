@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Implements the search for input files, and reads files that are possibly compressed with gzip or zstd.
 #include "text/input.hpp"
 
 #include <algorithm>

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Implements pipeline.hpp: reads the input files in blocks, and encodes the blocks to tokens on several
+// threads.
 #include "text/pipeline.hpp"
 
 #include <algorithm>
@@ -148,7 +150,8 @@ class BlockReader {
     return move_front(block, carry_.size()), true;
   }
 
-  /// If --data-bytes cuts a character, removes the incomplete character at the end of `carry_`.
+  /// If the limit --data-bytes ends within a character, removes the incomplete character at the end of
+  /// `carry_`.
   void drop_part_of_character() {
     std::size_t at = carry_.size();
     for (int back = 0; back < 3 && at > 0 && (static_cast<unsigned char>(carry_[at - 1]) & 0xc0) == 0x80;

@@ -56,8 +56,8 @@ struct Encoded {
 };
 
 /// Encodes all inputs on several threads. Calls `consume` for each block in the order of the input, on the
-/// calling thread. Stops if `consume` returns false. If blocks fail, throws the error of the first failed
-/// block in this order.
+/// calling thread. Stops if `consume` returns false. If the encoding of some blocks fails, throws the error
+/// of the first of these blocks in the order of the input.
 void encode_inputs(Tokenizer const& tokenizer, std::vector<InputFile> const& files,
                    PipelineOptions const& options, std::function<bool(Encoded const&)> const& consume);
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Implements SentencePiece tokenizers with the library libsentencepiece.
 #include "text/sentence_piece.hpp"
 
 #include <algorithm>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Implements the splitting of a text by a regular expression, with the library PCRE2.
 #include "text/split.hpp"
 
 #include <algorithm>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Implements token_source.hpp: encodes text to tokens in memory.
 #include "text/token_source.hpp"
 
 #include <algorithm>

@@ -15,9 +15,9 @@ namespace programs {
 using namespace tessera;
 namespace text {
 
-/// Returns a source of the tokens that `prepare` would write for the files and folders `paths`. The tokens
-/// are in memory, 4 bytes per token. If `paths` is empty, reads `default_data_path`. `field` is the field of
-/// a JSON object with the text. `threads` 0 means all cores. Throws Error(data).
+/// Returns a source of the tokens that the program `prepare` would write for the files and folders `paths`.
+/// The tokens are in memory, 4 bytes per token. If `paths` is empty, reads `default_data_path`. `field` is
+/// the field of a JSON object with the text. `threads` 0 means all cores. Throws Error(data).
 TokenSource tokenized(Tokenizer const& tokenizer, std::vector<std::string> paths, std::string const& field,
                       int threads, TokenOptions options);
 

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Opens the tokenizer in a folder: finds its files, reads its settings, and refuses tokenizers that Hugging
+// Face's package transformers would treat in a way that Tessera does not support.
 #include "text/tokenizer.hpp"
 
 #include <algorithm>
@@ -111,8 +113,8 @@ struct SideToken {
   std::int64_t given = -1;  ///< the id in this file; -1: none
 };
 
-/// Returns the tokens that the files next to the tokenizer's main file add, in the order in which
-/// transformers adds them.
+/// Returns the tokens that the files next to the tokenizer's main file add, in the order in which Hugging
+/// Face's package transformers adds them.
 std::vector<SideToken> side_tokens(Folder const& folder) {
   std::vector<SideToken> tokens;
   auto const file = [&](char const* name) { return files::path_text(folder.place / name); };
@@ -195,7 +197,7 @@ void add_side_tokens(Folder const& folder, AddedTokenList& list, bool plain) {
   }
 }
 
-/// The class that transformers uses for the tokenizer of a folder.
+/// The class that Hugging Face's package transformers uses for the tokenizer of a folder.
 struct TokenizerClass {
   std::string key;     ///< the file and the key that define the class; empty: none
   std::string value;   ///< the value of this key
@@ -224,8 +226,8 @@ struct TokenizerClass {
   }
 };
 
-/// Returns the tokenizer class that tokenizer_config.json names. If it names none, returns the one of
-/// config.json. transformers searches in this order too.
+/// Returns the tokenizer class that tokenizer_config.json names. If tokenizer_config.json names no class,
+/// returns the class that config.json names. transformers searches in this order too.
 TokenizerClass class_of(Folder const& folder) {
   auto const of = [&](Json const& json, char const* file, char const* key) -> TokenizerClass {
     if (!json.is_object() || !json.contains(key) || json[key].is_null()) return {};
@@ -292,7 +294,7 @@ bool is_tiktoken(std::string_view bytes) {
 
 /// Returns the tokens to add after a document: the tokens `behind`, then the token that ends a document. This
 /// last token is `requested`, or the folder's eos_token, or a common end-of-text token. If `requested` is
-/// "none", only `behind`.
+/// "none", returns only `behind`.
 Ids end_of(Folder const& folder, Tokenizer const& tokenizer, std::string const& requested,
            Ids const& behind) {
   if (requested == "none") return behind;

@@ -25,16 +25,17 @@ class Encoder {
  public:
   virtual ~Encoder() = default;
   /// Appends the tokens of a valid UTF-8 text to `out`. `begins` says whether the text is the start of a
-  /// document. It is false for the text after a cut at `Tokenizer::cut`.
+  /// document. If a document was cut at a position that `Tokenizer::cut` returned, `begins` is false for the
+  /// text after the cut.
   virtual void encode(std::string_view text, bool begins, Ids& out) = 0;
 };
 
 /// A tokenizer. It does not change after `open`, so threads can share it. Each thread makes its own encoder.
 class Tokenizer {
  public:
-  /// Opens a folder or one of its files. `end_of_text` is the token that ends a document. If it is empty, the
-  /// folder's own token is used; "none" means no token. Throws Error(data), which names the file and the
-  /// unsupported feature.
+  /// Opens a folder or one of its files. `end_of_text` is the token that ends a document. If `end_of_text` is
+  /// empty, the folder's own token is used; "none" means no token. Throws Error(data), which names the file
+  /// and the unsupported feature.
   static std::shared_ptr<Tokenizer const> open(std::string const& path, std::string const& end_of_text = {});
   virtual ~Tokenizer() = default;
 
@@ -44,9 +45,9 @@ class Tokenizer {
   /// Returns the text of a token for display.
   virtual std::string token_text(TokenId id) const = 0;
 
-  /// Returns the last position in [least, size) at which the text may be cut, or 0 if there is none. If both
-  /// parts are encoded separately, the tokens are the same as without the cut. The bytes are possibly not
-  /// valid UTF-8.
+  /// Returns the last position in [least, bytes.size()) at which `bytes` may be cut, or 0 if there is none.
+  /// If the two parts are encoded separately, the tokens are the same as without the cut. The bytes are
+  /// possibly not valid UTF-8.
   virtual std::size_t cut(std::string_view bytes, std::size_t least) const = 0;
 
   /// Returns the vocabulary size: the largest id plus one.

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Parses tokenizer.json, and GPT-2's vocab.json and merges.txt.
 #include "text/tokenizer_file.hpp"
 
 #include <algorithm>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Implements the Unicode properties of characters, and normal forms of text.
 #include "text/unicode.hpp"
 
 #include <cstdlib>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Implements clock_difference, which compares the clocks of ranks on several hosts.
 #include "trace/clocks.hpp"
 
 #include <algorithm>

@@ -19,9 +19,9 @@ struct ClockDifference {
 };
 
 /// Returns the difference between the clock `clock` of this rank and the same clock of rank 0. `boot`
-/// identifies the start of this rank's machine; ranks with one `boot` share a clock, and if all ranks have
-/// the same, both numbers are 0. Otherwise the ranks run `rounds` small collectives, which needs a few
-/// milliseconds. All ranks must call it together.
+/// identifies the start of this rank's machine; ranks with equal `boot` share a clock. If `boot` is equal on
+/// all ranks, `offset` and `error` of the result are 0. Otherwise the ranks run `rounds` small collectives,
+/// which needs a few milliseconds. All ranks must call it together.
 ///
 /// Method: a rank leaves a collective only after all ranks have entered it. So at one moment all ranks are
 /// inside. For a rank r that is inside from a_r to b_r by its own clock, the offset is between a_r - b_0 and

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Implements read_marks, which reads the times of steps and phases from a trace file.
 #include "trace/marks.hpp"
 
 #include <algorithm>
@@ -23,8 +24,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// Returns the value of a field in nanoseconds. The file has it in microseconds. Returns -1 if it is missing
-/// or not valid.
+/// Returns the value of a field in nanoseconds. The file has the value in microseconds. Returns -1 if the
+/// field is missing or not valid.
 std::int64_t nanoseconds_in(Json const& event, char const* field) {
   auto const found = event.find(field);
   if (found == event.end() || !found->is_number()) return -1;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads the times of training steps and of their phases from a trace that train wrote. With these times,
-// monitor finds the step and the phase of each of its samples.
+// Reads the times of training steps and of their phases from a trace that the program `train` wrote. With
+// these times, the program `monitor` finds the step and the phase of each of its samples.
 #pragma once
 
 #include <cstdint>
@@ -39,8 +39,8 @@ struct Marks {
 };
 
 /// Returns the times of rank `rank` in a trace file. Throws Error(data) if the file is missing, empty,
-/// damaged, from another program, of a newer version, or from another boot, or if it has no times of this
-/// rank.
+/// damaged, from another program, of a newer version, or from another boot than `boot`, or if it has no times
+/// of this rank.
 Marks read_marks(std::filesystem::path const& path, int rank, std::string const& boot = boot_id());
 
 }  // namespace cli

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Implements step_times.hpp: measures when the entries of training steps run, and writes traces and profiles.
 #include "trace/step_times.hpp"
 
 #include <algorithm>
@@ -103,8 +104,8 @@ int phase_of(Verb verb) {
   }
 }
 
-/// Returns the name that a kind of entry has in files. Six verbs were renamed in the library, but files still
-/// use their old names.
+/// Returns the name that the kind of entry `kind` (TimedEntry::kind) has in files. Six verbs were renamed in
+/// the library, but files still use their old names.
 std::string stored(std::string const& kind) {
   constexpr std::pair<std::string_view, std::string_view> renamed[] = {
       {"gather", "acquire"},     {"accumulate", "fold"}, {"fetch", "stream"},
@@ -381,7 +382,7 @@ std::string steps_text(RankTimes const& times) {
 
 namespace {
 
-/// A run of a collective on one rank.
+/// One execution of a collective on one rank.
 struct Arrival {
   int rank = 0;
   Lane lane = Lane::compute;

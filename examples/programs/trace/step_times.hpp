@@ -31,7 +31,7 @@ struct TimeSpan {
 
 /// The properties of a schedule entry. They are the same in every step.
 struct TimedEntry {
-  std::string name;  ///< "forward h.3": verb and unit, as in plan --schedule
+  std::string name;  ///< "forward h.3": verb and unit, as `plan --schedule` prints them
   std::string kind;  ///< "forward", "reduce reduce_scatter": verb and move
   std::string unit;  ///< name of the unit; "-": none
   Lane lane = Lane::compute;
@@ -63,8 +63,8 @@ struct RankTimes {
   std::vector<TimedStep> steps;
 };
 
-/// `text_of` returns the times of a rank as text. `rank_times` returns the times in such a text; it is used
-/// in another process.
+/// `text_of` returns the times of a rank as text, so that the rank can send them to another process. There,
+/// `rank_times` converts the text back to times.
 std::string text_of(RankTimes const& times);
 RankTimes rank_times(std::string const& text);
 
@@ -81,11 +81,12 @@ class StepTimer final : public EntryTimer {
   /// without running it.
   StepTimer(AnyTrainer& trainer, int rank, std::function<std::int64_t()> clock = &monotonic_nanoseconds);
 
-  /// Starts to time the next step. `number` is its number. Call `end` after the report of this step was read.
+  /// Starts to time the next step. `number` is the number of this step. Call `end` after the StepReport of
+  /// this step was read.
   void begin(std::int64_t number);
   /// Ends the step. If `keep` is false, drops its times, for example the times of a warm-up step.
   void end(double reported_seconds, bool keep = true);
-  /// Returns the times of all kept steps. After this the timer has none.
+  /// Returns the times of all kept steps, and removes them from the timer.
   RankTimes take() { return std::move(times_); }
 
   std::int64_t now() noexcept override { return clock_(); }
@@ -97,14 +98,14 @@ class StepTimer final : public EntryTimer {
   RankTimes times_;
 };
 
-/// The batches and the end of the training in `time_steps`.
+/// Tells `time_steps` on which batches to train and when to stop.
 struct TimedSteps {
   std::function<Batch(std::int64_t step)> batch;
   std::int64_t max_steps = 3;  ///< maximum number of timed steps, after one warm-up step
   double enough_s = 1.0;       ///< no further step is timed after this many seconds
 };
 
-/// Trains the steps in `steps` and returns the times of their entries on this rank. All ranks must call it.
+/// Trains as `steps` says, and returns the times of the steps' entries on this rank. All ranks must call it.
 RankTimes time_steps(AnyTrainer& trainer, comm::Comm const& comm, TimedSteps const& steps);
 
 /// One phase of a step: the time from the start of its first entry to the end of its last entry.
@@ -117,7 +118,7 @@ struct TimedPhase {
 /// phases overlap, the later one starts at the end of the earlier one, so the results are disjoint.
 std::vector<TimedPhase> phases_of(RankTimes const& times, TimedStep const& step);
 
-/// The totals of one kind of entry in one lane, per step.
+/// The totals of one kind of entry (TimedEntry::kind) in one lane, per step.
 struct KindTimes {
   std::string kind;
   std::int64_t count = 0;
@@ -145,7 +146,7 @@ struct LaneTimes {
 struct Profile {
   int rank = 0;
   std::vector<std::int64_t> steps;
-  double step = 0;  ///< duration of a step, from the reports
+  double step = 0;  ///< duration of a step, from the StepReports
   std::vector<LaneTimes> lanes;
   double collectives = 0;  ///< time of all collectives, including waits for other ranks
   double hidden = 0;       ///< the part of `collectives` during which entries compute

@@ -21,8 +21,8 @@ namespace cli {
 /// only complete records. Throws Error(failed) with the folder and the reason.
 class EventFile {
  public:
-  /// If `alone` is true, throws Error(failed) if another run writes to the folder, because TensorBoard would
-  /// mix the curves of both runs.
+  /// If `alone` is true and another training writes to the folder, throws Error(failed), because TensorBoard
+  /// would mix the curves of the two trainings.
   explicit EventFile(std::filesystem::path const& folder, bool alone = false);
 
   /// Writes the named numbers of one step. Values that are not finite are left out.

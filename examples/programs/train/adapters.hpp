@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Handles the LoRA adapters of `train`: the flags, the adapters from which training starts, and the outputs.
+// Handles the LoRA adapters of the program `train`: the flags, the adapters from which training starts, and
+// the outputs.
 #pragma once
 
 #include <filesystem>
@@ -27,7 +28,7 @@ struct AdapterSettings {
   std::string lora;  ///< the text of --lora; the trainer's options hold the parsed values
   /// the adapter folder to start from; empty: adapters are initialised from the seed
   std::filesystem::path from;
-  std::filesystem::path save;  ///< the folder for trained adapters; empty: they are not saved separately
+  std::filesystem::path save;  ///< the folder for trained adapters; empty: adapters are not saved separately
   bool merge = false;
 
   std::optional<AdapterWeights> weights;  ///< the weights in `from`
@@ -45,9 +46,10 @@ inline void add_adapter_flags(CommandLine& line, AdapterSettings& flags, LoraOpt
   line.toggle("--merge", flags.merge, "merge the adapters into the weights that --save writes");
 }
 
-/// Throws if adapter flags contradict each other. `saved` is the path of --save, or empty. If --lora comes
-/// from a row of a comparison (--from) and not from the command line, it is cleared in two cases: the row
-/// trained the model's own weights, or --adapter is given.
+/// Throws if adapter flags contradict each other. `saved` is the path of --save, or empty. --lora can come
+/// from --from, which copies the settings of one row of a result file of the program `compare`. If it does
+/// not come from the command line, `lora` is cleared in two cases: the recipe trains the model's own weights,
+/// or --adapter is given.
 inline void check_adapter_flags(AdapterSettings const& flags, LoraOptions& lora, RecipeTable const& recipe,
                                 std::filesystem::path const& saved, CommandLine const& line) {
   auto const path = [](char const* flag, std::filesystem::path const& value) {
@@ -72,8 +74,9 @@ inline void check_adapter_flags(AdapterSettings const& flags, LoraOptions& lora,
   if (!flags.save.empty()) AdapterWriter::check(flags.save);
 }
 
-/// Opens the adapter folder of --adapter, and sets `lora` to the adapters in it. Throws if training would
-/// need dropout, which is not supported. Does nothing without --adapter.
+/// Opens the folder that --adapter names, and sets `lora` to the options (rank, scale, layers) of the
+/// adapters in this folder. Throws if training would need dropout, which is not supported. Does nothing
+/// without --adapter.
 inline void open_adapter(AdapterSettings& settings, LoraOptions& lora, std::vector<UnitSpec> const& units,
                          bool trains) {
   if (settings.from.empty()) return;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Handles the checkpoints of `train`: the flags, the checkpoint from which a run resumes, and the part of the
-// log that a resumed run keeps.
+// Handles the checkpoints of the program `train`: the flags, the checkpoint from which a run resumes, and the
+// part of the log that a resumed run keeps.
 #pragma once
 
 #include <algorithm>
@@ -41,9 +41,12 @@ struct CheckpointSettings {
   bool async = false;
   unsigned grace = 0;  ///< seconds that an interrupted run has until it must end; 0: no limit
 
-  std::optional<CheckpointInfo> from;  ///< the checkpoint from which the run resumes; nullopt if it does not
-  std::int64_t data_shift = 0;         ///< step number + data_shift = number of the step's data
-  std::string config = {};             ///< the contents of the model's config.json
+  /// the checkpoint from which the run resumes; nullopt if the run starts at step 1
+  std::optional<CheckpointInfo> from;
+  /// step number s reads batch number s + data_shift of the data; data_shift is 0 unless the global batch has
+  /// changed
+  std::int64_t data_shift = 0;
+  std::string config = {};  ///< the contents of the model's config.json
 
   /// Returns which buffers for checkpoints the memory plan must include.
   CheckpointMemory memory() const {
@@ -52,7 +55,7 @@ struct CheckpointSettings {
   }
   std::int64_t first_step() const { return from ? from->step : 0; }
   /// Returns the sums of loss, seconds and tokens so far in the epoch in which the run resumes. Returns
-  /// nullopt if the checkpoint does not have them.
+  /// nullopt if there is no checkpoint, or if the checkpoint does not contain these sums.
   std::optional<EpochSums::Part> epoch() const {
     if (!from) return std::nullopt;
     auto const notes = nlohmann::ordered_json::parse(from->notes);
@@ -64,8 +67,8 @@ struct CheckpointSettings {
   }
 };
 
-/// Returns the sums of the current epoch as JSON, for a checkpoint. CheckpointSettings::epoch reads them
-/// again.
+/// Returns `part`, the sums of the current epoch, as JSON for a checkpoint. CheckpointSettings::epoch reads
+/// this JSON when a run resumes.
 inline nlohmann::ordered_json part_json(std::optional<EpochSums::Part> const& part) {
   if (!part) return nullptr;
   return {{"positions", part->positions},
@@ -112,11 +115,11 @@ inline void resolve_checkpoints(CommandLine const& line, CheckpointSettings& set
   settings.from = read_checkpoint(series.path(*newest));
 }
 
-/// The properties of the data that determine which samples a step reads. They must be equal in a run and in
-/// the run that resumes it.
+/// The properties of the data that determine which samples a step reads. These properties must be equal in a
+/// run and in the run that resumes it.
 struct DataIdentity {
   std::int64_t tokens = 0, sequence = 0;
-  std::int64_t samples = 0;  ///< number of samples until they repeat
+  std::int64_t samples = 0;  ///< number of samples until the data repeat
   std::string samples_are, order;
   std::uint64_t seed = 0;
   std::int64_t whole_epochs_of = 0;  ///< the global batch if every epoch begins with a new step; else 0
@@ -216,7 +219,7 @@ inline void check_free_space_for_checkpoints(CheckpointSettings const& settings,
   while (!std::filesystem::is_directory(nearest, code) && nearest.has_relative_path())
     nearest = nearest.parent_path();
   double const bytes = static_cast<double>(count) * static_cast<double>(4 * parameters + 8 * trained);
-  // The name of a file that does not exist, only to find the disk.
+  // check_free_space needs the path of a file to find its disk. No file has this name.
   check_free_space({{.path = nearest / ".tessera-checkpoints",
                      .bytes = static_cast<std::int64_t>(std::min(bytes, 0x1p62)),
                      .named = settings.folder}});

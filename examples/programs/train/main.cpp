@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The `train` program. It trains one model under one recipe.
+// The program `train`. It trains one model under one recipe, which is a set of policies such as the sharding
+// and the precision.
 #include <iostream>
 
 #include "cli/command_line.hpp"

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Measures the time of a run's steps, and writes rates and GPU figures to the summary of the log.
+// Measures the times of the steps of a training run, and writes rates and GPU figures to the summary, the
+// last line of the log.
 #pragma once
 
 #include <cmath>
@@ -24,8 +25,8 @@ using namespace tessera;
 namespace cli {
 
 /// Adds up the times of the timed steps. The device's clock measures a time from the end of one step to the
-/// end of the next, so the time does not depend on when the host reads the reports. Memory does not grow with
-/// the run.
+/// end of the next, so the time does not depend on when the host reads the reports. The size of the object
+/// does not grow with the number of steps.
 class RunRates {
  public:
   /// Must be called if other work, such as a validation, followed the last step. The time of the next step is
@@ -57,8 +58,8 @@ class RunRates {
     return spread() ? std::optional(*spread() > steady_share) : std::nullopt;
   }
 
-  /// Adds the rate, the times and their deviation to the summary in the log. The keys are the columns of
-  /// compare's rows.
+  /// Adds the rate, the times and the deviation of the times to the summary in the log. The keys are the
+  /// column names of the result table of the program `compare`.
   void add_to(Json& summary) const {
     summary["avg_tokens_per_sec"] = steps_ > 0 ? Json(rate()) : Json(nullptr);
     summary["train_time_s"] = steps_ > 0 ? Json(seconds_) : Json(nullptr);
@@ -104,8 +105,8 @@ class RunFigures {
     paused_ = false;
     if (watch_) watch_->begin();
   }
-  /// Must be called if other work followed the last step. It drops the GPU figures of the run, because they
-  /// would include this work.
+  /// Must be called if other work followed the last step. This call drops the GPU figures of the run, because
+  /// they would include this work.
   void pause() {
     paused_ = true;
     rates.pause();
@@ -123,8 +124,8 @@ class RunFigures {
     if (!ceiling_ || !flops_per_token || rates.rate() == 0.0) return std::nullopt;
     return 100.0 * rates.rate() / ranks_ * *flops_per_token / ceiling_->flops;
   }
-  /// Adds all figures to the summary in the log. The keys are the columns of compare's rows. Figures of GPUs
-  /// are null on the CPU.
+  /// Adds all figures to the summary in the log. The keys are the column names of the result table of the
+  /// program `compare`. Figures of GPUs are null on the CPU.
   void add_to(Json& summary, std::optional<double> flops_per_token) const {
     rates.add_to(summary);
     summary["first_step_s"] = or_null(first_step_s_);

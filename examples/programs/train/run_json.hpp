@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Defines the JSON lines that `train` writes to its log.
+// Defines the lines of JSON that the program `train` writes to its log.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +14,7 @@ namespace programs {
 using namespace tessera;
 namespace cli {
 
-/// Returns all settings of a run, as the first line of its log.
+/// Returns all settings of a training run as a JSON object for the first line of the log.
 inline Json config_json(Settings const& settings) {
   ModelSpec const& sizes = settings.model.sizes;
   TrainerOptions const& options = settings.options;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Defines the flags of `train`, and derives the settings of a run from them.
+// Defines the command-line flags of the program `train`, and derives the settings of a training run from the
+// flags.
 #pragma once
 
 #include <cstdint>
@@ -54,12 +55,12 @@ struct TrainFlags {
   int ranks = 1;
   std::int64_t batch = 8, sequence = 128, accumulation = 1, global_batch = 0;
   Mesh mesh;
-  PerSlot<std::string> slots;       ///< one for each slot; empty: the slot's default
-  bool bf16 = false, fp16 = false;  ///< flags for --precision bf16 and fp16
+  PerSlot<std::string> slots;       ///< one choice for each slot of the recipe; empty: the slot's default
+  bool bf16 = false, fp16 = false;  ///< whether --bf16 or --fp16 was given
   DataFlags data;
   std::int64_t steps = 100, epochs = 0, samples = 0;
   TrainerOptions options;
-  std::string freeze;  ///< the text of the flag; `options` has the parsed pattern
+  std::string freeze;  ///< the text of --freeze; `options` has the parsed pattern
   AdapterSettings adapters;
   std::filesystem::path validation, init, save, log, nvme_path, product_plans, tensorboard;
   double min_time = 0.0;
@@ -158,13 +159,14 @@ inline void declare(CommandLine& line, TrainFlags& flags) {
               "print the effect of every key of a DeepSpeed configuration");
 }
 
-/// The settings of a run. The flags were checked, and values that were not given were derived.
+/// The settings of a training run. The flags were checked. Settings whose flags were not given have derived
+/// values.
 struct Settings {
   ModelChoice model;
   RecipeTable recipe;
   BatchRelation relation;
   TrainerOptions options;
-  std::string freeze;  ///< the text of the pattern; `options` has the parsed one
+  std::string freeze;  ///< the text of --freeze; `options` has the parsed pattern
   AdapterSettings adapters;
   DataFlags data;
   /// the training data; nullopt if nothing is trained and --data is not given
@@ -176,10 +178,11 @@ struct Settings {
   double min_time = 0.0;     ///< steps are added until the timed steps have taken this many seconds
   std::int64_t validate_every = 0, print_every = 0;
   std::filesystem::path init, save, log, tensorboard;
-  /// the folder for state on disk; empty: a temporary folder, if state is on disk
+  /// the folder for training state that is offloaded to a disk; empty: a temporary folder, if the recipe
+  /// offloads to a disk
   std::filesystem::path nvme_path;
   std::filesystem::path product_plans;
-  std::shared_ptr<ProductPlans> plans;  ///< null: the library chooses the plans of products
+  std::shared_ptr<ProductPlans> plans;  ///< null: the library chooses the algorithms of products
   std::string save_config;              ///< the config.json for --save FOLDER; empty if --save names a file
   CheckpointSettings checkpoints;
   TraceSettings trace;
@@ -241,7 +244,7 @@ inline RecipeTable recipe_of(TrainFlags const& flags) {
   return recipe;
 }
 
-/// Throws if an output would overwrite an input or another output, or if its path is "-".
+/// Throws if an output would overwrite an input or another output, or if the path of an output file is "-".
 inline void check_outputs(CommandLine const& line, Settings const& settings) {
   for (auto const& [flag, path] : {std::pair("--log", settings.log), std::pair("--save", settings.save),
                                    std::pair("--trace", settings.trace.file)})
@@ -260,8 +263,8 @@ inline void check_outputs(CommandLine const& line, Settings const& settings) {
                {"--save", settings.save / ModelFolderWriter::config_name}});
 }
 
-/// Throws if the outputs would not fit on their disk until the last step. State on the disk is included,
-/// because it exists until the weights are saved.
+/// Throws if the disk does not have enough free space for all outputs of the run. Training state that is
+/// offloaded to the disk counts too, because it exists until the weights are saved.
 inline void check_free_space_for(Settings const& settings) {
   constexpr std::int64_t line_bytes = 150, max_steps = std::int64_t{1} << 50;
   std::vector<PlannedFile> files;
@@ -296,8 +299,8 @@ inline void check_folder_to_save(Settings const& settings) {
   ModelFolderWriter::check(settings.save);
 }
 
-/// Sets the number of steps over which the learning-rate schedule decays, if it is not given. Throws if a
-/// decaying schedule has no step left after its warm-up.
+/// Sets the number of steps over which the learning-rate schedule decays, if no flag gives the number. Throws
+/// if a decaying schedule has no step left after its warm-up.
 inline void check_schedule(Settings& settings) {
   TrainerOptions& options = settings.options;
   if (options.total_steps == 0) options.total_steps = settings.steps;
@@ -461,7 +464,7 @@ inline Settings resolve(CommandLine const& line, TrainFlags const& flags) {
 }
 
 /// Returns the values that the program derived for flags that were not given. The value "" means that the
-/// flag must not be printed, because the program would refuse it together with the others.
+/// flag must not be printed, because the program would refuse the flag together with the other printed flags.
 inline std::map<std::string, std::string> derived_flags(Settings const& settings) {
   std::map<std::string, std::string> flags;
   for_each_slot([&]<class Slot>(Slot) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Exchanges errors, signals and traced times between the ranks of a run, and compares their data.
+// Exchanges errors, signals and traced times between the ranks of a training run, and compares the training
+// data of the ranks.
 #pragma once
 
 #include <cstddef>
@@ -44,8 +45,8 @@ inline std::optional<Error> shared_end(comm::Comm const& comm, std::optional<Err
   return first;
 }
 
-/// Throws Error(config) on all ranks if processes of a launch have opened different data. All ranks must call
-/// it together.
+/// Throws Error(config) on all ranks if the processes of a launch have opened different data. All ranks must
+/// call this function together.
 inline void agree_on_data(comm::Comm const& comm, std::optional<TokenSource> const& training,
                           std::optional<TokenSource> const& validation) {
   if (!joined_launch()) return;  // threads share the data
@@ -54,9 +55,10 @@ inline void agree_on_data(comm::Comm const& comm, std::optional<TokenSource> con
   if (validation) comm::agree(comm.transport(), digest_of(*validation), "validation data", advice);
 }
 
-/// Stores this rank's times in `all`, which has one element for each rank. Threads of one process share
-/// `all`. If a launcher started several processes, they exchange their times, so that rank 0 has the times of
-/// all ranks. The times are on the clock of rank 0. All ranks must call it together.
+/// Stores `times`, the traced times of this rank, in `all`, which has one element for each rank. Threads of
+/// one process share `all`. If a launcher started several processes, the processes exchange their times.
+/// Afterwards, `all` on rank 0 has the times of all ranks, measured by the clock of rank 0. All ranks must
+/// call this function together.
 inline void gather_times(RankTimes times, comm::Comm const& comm, std::vector<RankTimes>& all) {
   if (!joined_launch()) {
     all[static_cast<std::size_t>(comm.rank())] = std::move(times);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Decides which steps of a run are traced, and collects the times of their schedule entries.
+// Decides which steps of a training run are traced, and collects the times of the schedule entries of these
+// steps. A schedule entry is one computation or one data movement of a step.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +23,8 @@ namespace cli {
 
 /// The settings of --trace, --profile and --trace-steps.
 struct TraceSettings {
-  /// The number of steps before the first traced step. The last of them is timed as a warm-up, and its times
-  /// are not used.
+  /// The number of steps before the first traced step. The last of these steps is timed as a warm-up, and its
+  /// times are not used.
   static constexpr std::int64_t warmup = 2;
 
   std::filesystem::path file;  ///< empty: no trace
@@ -43,8 +44,8 @@ inline void add_trace_flags(CommandLine& line, TraceSettings& settings) {
                1000);
 }
 
-/// Throws if flags contradict each other. `run_steps` is the number of steps of the run. `adds` says whether
-/// --min-time may add steps. `silent` says whether the run prints and logs nothing.
+/// Throws if the flags of tracing contradict other flags. `run_steps` is the number of steps of the run.
+/// `adds` says whether --min-time may add steps. `silent` says whether the run prints and logs nothing.
 inline void check_trace(CommandLine const& line, TraceSettings const& settings, std::int64_t run_steps,
                         bool adds, bool silent) {
   if (!settings.requested()) {
@@ -77,7 +78,8 @@ class TracedSteps {
         end_(settings.requested() ? first_ + settings.steps : 0) {}
 
   /// Returns whether the step is timed: it is traced, or it is the warm-up. Before a timed step, the reports
-  /// of all earlier steps must have been read; its own report must be read before the next step.
+  /// of all earlier steps must have been read. The report of a timed step must be read before the next step
+  /// begins.
   bool times(std::int64_t step) const { return step >= first_ - 1 && step < end_; }
   /// Must be called before a timed step.
   void begin(std::int64_t step) {
@@ -90,7 +92,7 @@ class TracedSteps {
     timer_->end(reported_seconds, step >= first_);
     return step + 1 == end_;
   }
-  /// Returns whether a run that ends before step `step` has not finished its timed steps.
+  /// Returns whether timed steps are missing if the run ends before the step `step`.
   bool wants(std::int64_t step) const { return step < end_; }
   RankTimes take() { return timer_ ? timer_->take() : RankTimes(); }
 

@@ -44,7 +44,7 @@ using namespace tessera;
 namespace cli {
 
 /// One training run. Its ranks are threads of this process; under a launcher, this process is one rank.
-/// Threads share constant data, and data behind a mutex or an atomic. Comments mark parts for rank 0 only.
+/// Threads share constant data, and data behind a mutex or an atomic. Comments mark code for rank 0 only.
 class Training {
  public:
   Training(Settings const& settings, std::string command)
@@ -150,7 +150,7 @@ class Training {
                      settings_.checkpoints.first_step(), settings_.checkpoints.epoch());
 
     std::int64_t const first = settings_.checkpoints.first_step(), every = settings_.checkpoints.every;
-    // With --min-time, steps are added until the timed steps have lasted this long. No step is `last` then.
+    // With --min-time, the run adds steps until its timed steps took that time; `last` is then never true.
     bool const beyond = settings_.min_time > 0.0 && settings_.steps > 0;
     TracedSteps traced(settings_.trace, first, *trainer, comm.rank());
     std::int64_t validated = -1, saved = first;
@@ -234,7 +234,7 @@ class Training {
     if (any && trace.profile) to_log([&](JsonlLog& log) { log.note({{"profile", profile_json(times_)}}); });
   }
 
-  /// Saves a checkpoint after `step`. The log has the step's line already. With `async`, a thread writes the
+  /// Saves a checkpoint after `step`, whose line is in the log already. With `async`, a thread writes the
   /// checkpoint during the next steps.
   void checkpoint(AnyTrainer& trainer, std::int64_t step, bool root, AsyncCheckpoint* async = nullptr) {
     if (async) async->wait();
@@ -328,7 +328,7 @@ class Training {
   }
 
   /// Collects the weights in blocks, and writes each block to the file and to the hash. This needs no more
-  /// memory than the steps. Throws if a weight is not finite.
+  /// memory than a step. Throws if a weight is not finite.
   void finish(AnyTrainer& trainer, bool root) {
     if (root) bar_.clear();
     if (!root) return trainer.collect_pieces([](ParameterSpec const&, std::span<float const>) {});
@@ -455,7 +455,7 @@ class Training {
     bar_.start("train", settings_.steps);
   }
 
-  /// Warns if the micro-batch size is not that of the checkpoint, since it changes the order of sums.
+  /// Warns if the micro-batch has another size than in the checkpoint, since sums then have another order.
   void warn_of_split() {
     CheckpointSettings const& saved = settings_.checkpoints;
     if (!saved.from || settings_.recipe.reduction != ReductionKind::ordered) return;
@@ -575,12 +575,12 @@ class Training {
   ParameterSource init_;         // the initial weights; released when all ranks have read them
   std::atomic<int> filled_ = 0;  // number of ranks that have read init_
   std::mutex data_mutex_;
-  std::optional<Error> data_error_;  // the first stored error of the data; read after the last vote
+  std::optional<Error> data_error_;  // the first stored error of the data; read after all ranks' last step
 
-  std::vector<RankTimes> times_;  // one for each rank; read after a vote
+  std::vector<RankTimes> times_;  // one element for each rank; read after the ranks synchronise
   Terminal terminal_;
   Progress bar_;
-  std::optional<EpochSums> epoch_;  // only if the length is given in epochs
+  std::optional<EpochSums> epoch_;  // only if the training length is given in epochs
   Checkpoints checkpoints_;
   std::string saving_;  // the folder of a checkpoint that is not reported yet
   Clock::time_point saving_since_;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Solves the equation global batch = batch x ranks x accumulation for the value that is not given. If there
-// is no solution, throws an error with the equation, its numbers and the nearest possible values.
+// Solves the equation global batch = batch x ranks x accumulation for the value that is not given. The batch
+// is the number of samples in a micro-batch of one rank. The accumulation is the number of micro-batches of
+// one rank in a step. If there is no solution, throws an error with the equation, its numbers and the nearest
+// possible values.
 #pragma once
 
 #include <algorithm>

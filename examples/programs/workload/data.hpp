@@ -30,8 +30,9 @@ namespace cli {
 
 using SharedTokenizer = std::shared_ptr<text::Tokenizer const>;
 
-/// Returns a hash of the number of tokens, and of up to 65,536 tokens at the start, in the middle and at the
-/// end. Ranks compare it, because each process opens the data itself.
+/// Returns a hash of the data: of the number of tokens, and of up to 65,536 tokens at the start, in the
+/// middle and at the end. Each process opens the data itself. The ranks compare their hashes to check that
+/// all of them have the same data.
 inline std::uint64_t digest_of(TokenSource const& source) {
   std::int64_t const size = source.size(), part = std::min<std::int64_t>(size, 65536);
   std::vector<std::int32_t> tokens(static_cast<std::size_t>(3 * part));
@@ -50,8 +51,9 @@ inline SharedTokenizer open_tokenizer(DataFlags const& flags) {
   return flags.tokenizer.empty() ? nullptr : text::Tokenizer::open(flags.tokenizer);
 }
 
-/// Opens the data at `paths`, or the default data if `paths` is empty. `vocabulary` is
-/// TokenOptions::vocabulary. A tokenizer, if there is one, encodes text on `threads` threads.
+/// Opens the data at `paths`, or the default data if `paths` is empty. `vocabulary` is the vocabulary size;
+/// if it is 0, the tokenizer or the format of the data gives the size. A tokenizer, if there is one, encodes
+/// text on `threads` threads.
 inline TokenSource open_data(Names const& paths, DataFlags const& flags, std::int64_t vocabulary,
                              SharedTokenizer const& tokenizer, int threads) {
   if (tokenizer && flags.samples_are == SamplesAre::tokens)
@@ -82,7 +84,8 @@ inline void check_data_flags(CommandLine const& line, DataFlags const& flags) {
              "; give --samples-are records, or leave it out");
 }
 
-/// Returns the number of samples in an epoch: `limit`, or all samples of the data if `limit` is 0.
+/// Returns the number of samples in an epoch: `limit`, or all samples of the data if `limit` is 0. `sequence`
+/// is the length of a sample in tokens.
 inline std::int64_t samples_of(TokenSource const& source, std::int64_t sequence, std::int64_t limit) {
   return Loader(source, {.sequence = static_cast<int>(sequence), .samples = limit}).samples();
 }
@@ -141,7 +144,8 @@ class EpochSums {
     part_ = part.value_or(Part());
   }
 
-  /// Returns the sums of the current epoch so far; nullopt if the sums over its first steps are unknown.
+  /// Returns the sums over the finished steps of the current epoch; nullopt if an earlier run did some of
+  /// these steps and its sums are unknown.
   std::optional<Part> part() const { return known_ ? std::optional(part_) : std::nullopt; }
   /// Returns the number of token positions in the step `step` (the first step is 1). The last step of an
   /// epoch is possibly filled with samples that are only padding; these do not count.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Builds the rows of `compare` and `plan`. The rows are all combinations of the recipes and shapes that the
-// flags list.
+// Builds the rows of the result tables of the programs `compare` and `plan`. A row is one model under one
+// recipe with one shape (batch, ranks, accumulation and sequence). The rows are all combinations of the
+// values that the flags list.
 #pragma once
 
 #include <algorithm>
@@ -40,8 +41,9 @@ inline Names built_offloads() {
   return names;
 }
 
-/// Returns the choices of a slot (such as the precision) that occur in the registered recipes, which this
-/// build compiles. They are the default of the slot's list.
+/// Returns the values of a slot that occur in the registered recipes, which this build compiles. A slot is
+/// one part of a recipe, such as the precision. If no flag lists values of the slot, the rows use these
+/// values.
 template <class Slot>
 Names registered_choices() {
   Names names;
@@ -49,8 +51,8 @@ Names registered_choices() {
   return distinct(names);
 }
 
-/// The lists of values that the flags give. If the list of a slot is empty, all rows have the default choice
-/// of the slot.
+/// The values that the flags list for each part of a row. A slot is one part of a recipe, such as the
+/// precision. If the list of a slot is empty, all rows have the default value of the slot.
 struct MatrixFlags {
   std::vector<ModelChoice> models = {model_choice("--models", "tiny")};
   std::vector<std::int64_t> batches;  ///< empty: computed from the global batch, or `default_batch`
@@ -73,8 +75,8 @@ struct MatrixFlags {
   }
 };
 
-/// Returns the choices of a slot that `items` name, without repetitions. Throws Error(usage) for an unknown
-/// name.
+/// Returns the values of a slot (a part of a recipe, such as the precision) that `items` name, without
+/// repetitions. Throws Error(usage) for an unknown name.
 template <class Slot>
 Names slot_list(std::string const& flag, Names const& items) {
   Names names;
@@ -162,8 +164,9 @@ inline void add_matrix_flags(CommandLine& line, MatrixFlags& flags) {
               });
 }
 
-/// Whether `experiment_name` decides how this slot appears in the name of a row. If it does not, the name
-/// contains the choice of the slot only if the rows of the matrix differ in this slot.
+/// A slot is one part of a recipe, such as the precision. Whether `experiment_name` already puts this slot
+/// into the name of a row. If not, the name contains the value of the slot only if the rows differ in this
+/// slot.
 template <class Slot>
 inline constexpr bool named_otherwise =
     std::is_same_v<Slot, slot::device> || std::is_same_v<Slot, slot::sharding> ||
@@ -284,8 +287,8 @@ inline std::string name_of_point(MatrixFlags const& flags, Point const& point) {
                                                .sequence = point.sequence,
                                                .offload = std::string(names.offload),
                                                .accumulation = point.split.accumulation});
-  // If rows of the matrix differ in a slot that the name does not contain yet, appends the choice of the
-  // slot, unless it is the first one in the list of the slot.
+  // The name does not contain the other slots (parts of the recipe) yet. If the flags list several values of
+  // such a slot, appends the value of this row, unless it is the first value of the list.
   for_each_slot([&]<class Slot>(Slot) {
     Names const& list = flags.slots.template of<Slot>();
     std::string_view const value = names.*Slot::field;
@@ -296,16 +299,17 @@ inline std::string name_of_point(MatrixFlags const& flags, Point const& point) {
   });
   if (point.mesh.replicas > 1) name += "_mesh" + point.mesh.text(point.split.ranks);
   if (flags.models.size() > 1) name += "_" + point.model.name;
-  // A folder's name as a model name can contain "/", but the name of an experiment is part of a path.
+  // The name of a model is possibly the path of a folder. The name of an experiment must have no "/", because
+  // it becomes the name of a folder.
   std::replace(name.begin(), name.end(), '/', '-');
   return name;
 }
 
-/// Returns whether a row belongs to the selection, which has fewer rows than all combinations. Without
-/// offload, the selection has every sharding in every precision. With an offload, it has every sharding in
-/// one precision only, and this precision changes from sharding to sharding and from offload to offload. So
-/// the selection has each pair of sharding and precision, each pair of sharding and offload, and each pair of
-/// offload and precision.
+/// Returns whether the recipe `row` belongs to the selection, which has fewer rows than all combinations.
+/// Without offload, the selection has every sharding in every precision. With an offload, it has every
+/// sharding in one precision only. This precision changes from sharding to sharding and from offload to
+/// offload. So the selection has each pair of sharding and precision, each pair of sharding and offload, and
+/// each pair of offload and precision.
 inline bool is_selected(MatrixFlags const& flags, SlotNames const& row) {
   auto const place = [&]<class Slot>(Slot) {
     Names const& list = flags.slots.template of<Slot>();
@@ -316,8 +320,9 @@ inline bool is_selected(MatrixFlags const& flags, SlotNames const& row) {
   return offload == 0 || place(slot::precision{}) == (place(slot::sharding{}) + offload) % precisions;
 }
 
-/// Returns all combinations of the choices of all slots. Shardings vary fastest, then offloads, then the
-/// other slots. The result refers to strings of `flags`, which must outlive it.
+/// Returns one recipe for each combination of the values that the flags list. If flags.selection is true,
+/// returns only the recipes for which is_selected is true. Shardings vary fastest, then offloads, then the
+/// other parts of the recipe. The result refers to strings of `flags`, so `flags` must outlive it.
 inline std::vector<SlotNames> all_answers(MatrixFlags const& flags) {
   std::vector<SlotNames> rows(1);
   rows.front().device = flags.device;
@@ -383,8 +388,8 @@ inline std::vector<Point> make_matrix(
   return points;
 }
 
-/// Returns the values that the program derived for flags that were not given. If a value differs between
-/// rows, the result has "" for its flag, because a list of the values would give other rows.
+/// Maps each flag that was not given to the value that the program derived for it. If the value differs
+/// between rows, the flag maps to "", because a list of the values would give other rows.
 inline std::map<std::string, std::string> derived_flags(MatrixFlags const& flags,
                                                         std::vector<Point> const& points) {
   std::map<std::string, std::string> derived;
@@ -405,7 +410,7 @@ inline std::map<std::string, std::string> derived_flags(MatrixFlags const& flags
   return derived;
 }
 
-/// Writes the columns that identify a row (model, recipe and shape) to a row of the results.
+/// Writes the columns that identify the row `point` (model, recipe and shape) to the result row `row`.
 inline void describe_point(results::Row& row, Point const& point) {
   SlotNames const& names = point.recipe.names;
   row["experiment"] = point.experiment;
@@ -437,7 +442,8 @@ inline TrainerOptions options_of(Point const& point, TrainerOptions options) {
   return options;
 }
 
-/// If --lora is given and the slot `adapters` has no list, trains LoRA adapters in all rows.
+/// If --lora is given, but no flag lists values for the adapters of a recipe, trains LoRA adapters in all
+/// rows.
 inline void choose_adapters(MatrixFlags& flags, LoraOptions const& lora) {
   if (lora && flags.slots.of<slot::adapters>().empty()) flags.slots.of<slot::adapters>() = {"lora"};
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Parses the value of --mesh, for example replicate=2,shard=2. It arranges the ranks as a table: each row of
-// the table shards one copy of the state.
+// Parses the value of --mesh, for example replicate=2,shard=2. A mesh arranges the ranks as a table. The
+// ranks in one row of this table hold one copy of the training state together: each rank has one shard of it.
 #pragma once
 
 #include <algorithm>
@@ -29,8 +29,8 @@ struct Mesh {
   friend bool operator==(Mesh const&, Mesh const&) = default;
 };
 
-/// Returns the mesh that a text such as "replicate=2,shard=2" gives. One of the two parts may be missing.
-/// Throws an error that names the flag for any other text.
+/// Returns the mesh that `value`, such as "replicate=2,shard=2", describes. "replicate" or "shard" may be
+/// missing. For any other text, throws an error that names the flag `flag`.
 inline Mesh read_mesh(std::string const& flag, std::string const& value) {
   Mesh mesh;
   for (std::size_t begin = 0; begin <= value.size();) {

@@ -76,8 +76,8 @@ inline FolderModel read_model_file(std::filesystem::path const& path) {
 }
 
 /// Returns whether a folder contains weights of any format, or parts of weights without their index file. If
-/// `folder` is the path of a file, returns true, because the only files that can be named are weights. For an
-/// empty path returns false.
+/// `folder` is the path of a file, returns true, because a user can name a file as a model only if it
+/// contains weights. For an empty path returns false.
 inline bool holds_weights(std::filesystem::path const& folder) {
   if (folder.empty()) return false;
   std::error_code code;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Finds the model that the command line gives as text. The text is the name of a known model, the sizes of a
-// model as FAMILY:key=N,..., or a folder with a config.json. Without "FAMILY:" the sizes are of the first
-// family.
+// model as FAMILY:key=N,..., or the path of a folder with a config.json. Without "FAMILY:" the model belongs
+// to the first family of model_families().
 #pragma once
 
 #include <algorithm>
@@ -35,13 +35,13 @@ struct ModelChoice {
   ModelSpec sizes;
   bool named = false;                 ///< whether the model has its own positions and vocabulary
   std::int64_t parameters = 0;        ///< number of parameters of a model that cannot be built; 0 otherwise
-  std::string lacking = {};           ///< why it cannot be built; empty if it can
+  std::string lacking = {};           ///< why the model cannot be built; empty if it can
   AnyModel built = {};                ///< the model; empty until with_sizes, or if it cannot be built
-  std::filesystem::path folder = {};  ///< the folder of its config.json, or a file of llm.c; empty: neither
+  std::filesystem::path folder = {};  ///< folder with the config.json, or a file of llm.c; or empty
   std::string config = {};            ///< the text of the config.json
   std::string not_applied = {};       ///< settings of `config` that training here ignores
   ParameterSource weights = {};       ///< the initial weights; empty: random ones from the seed
-  std::string hub = {};               ///< its name on the Hugging Face hub, if the user gave it
+  std::string hub = {};               ///< the model's name on the Hugging Face hub, if the user gave it
 
   /// Returns whether the model can run. A known model cannot run if it needs a feature that its family does
   /// not have here.
@@ -86,7 +86,8 @@ inline std::optional<ModelChoice> find_known(std::string_view text) {
   return found;
 }
 
-/// Returns the text before the sizes of a model of this family, such as "llama:"; "" for the first family.
+/// Returns the text before the sizes of a model of this family, such as "llama:". For the first family of
+/// model_families(), whose name can be left out, returns "".
 inline std::string prefix_of(ModelFamily const& family) {
   return &family == model_families().front() ? std::string() : family.name + ":";
 }
@@ -127,8 +128,8 @@ inline void check_divisors(std::string const& flag, ModelFamily const& family, M
   }
 }
 
-/// Splits "FAMILY:key=N,..." at the colon. Returns the family and the text of the sizes. Without a colon the
-/// family is the first one.
+/// Splits "FAMILY:key=N,..." at the colon. Returns the family and the text of the sizes. Without a colon,
+/// returns the first family of model_families().
 inline std::pair<ModelFamily const*, std::string> family_of(std::string const& flag,
                                                             std::string const& text) {
   std::vector<ModelFamily const*> families = model_families();
@@ -287,10 +288,10 @@ inline std::vector<ModelChoice> model_list(std::string const& flag, Names const&
   return distinct(found);
 }
 
-/// Returns the model with its positions and vocabulary, and builds it. A `vocabulary` above 0 comes from a
-/// flag and replaces the model's own. If the model has no positions, it gets max(sequence, 1024). If it has
-/// no vocabulary, it gets `text_vocabulary`, the vocabulary of the data. Throws Error(config) if the sequence
-/// is longer than the positions.
+/// Completes the sizes of the model and builds it. A `vocabulary` above 0 is the value of a flag and replaces
+/// the vocabulary size of the model. If the model has no number of positions, it gets max(sequence, 1024). If
+/// it has no vocabulary size, it gets `text_vocabulary`, the vocabulary size of the data. Throws
+/// Error(config) if the sequence is longer than the number of positions.
 inline ModelChoice with_sizes(ModelChoice model, std::int64_t sequence, std::int64_t vocabulary,
                               std::int64_t text_vocabulary = 256) {
   ModelSpec& sizes = model.sizes;

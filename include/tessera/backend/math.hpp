@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Defines Math, the arithmetic that a recipe selects, and MathChannel. Through MathChannel, operations learn
-// which arithmetic to use, and report which attention ran.
+// which arithmetic to use, and report which implementation of attention ran.
 #pragma once
 
 #include "tessera/policy/table.hpp"

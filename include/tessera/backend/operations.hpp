@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Declares the operations of a device. `Place` is the device as a type (Cpu or Cuda). Each kind of operation
 // is one class template, which the backend of the device specialises. The functions in ops/ and optim/ are
-// the interface of the operations: their comments define the results, and they check the shapes and enqueue
-// the work.
+// the interface of the operations. They check the shapes and enqueue the work. Their comments define the
+// results.
 #pragma once
 
 #include <cstdint>
@@ -61,8 +61,8 @@ struct Columns {
 };
 
 /// Queries, keys and values of attention, or their gradients. Each of them has one row per token (B*T rows).
-/// A row has the columns of all heads, one head after another. Keys and values have the same layout; they may
-/// have fewer heads than the queries.
+/// A row has the columns of all heads, one head after another. Keys and values have the same layout. Keys and
+/// values may have fewer heads than the queries.
 template <class T, class Place>
 struct HeadColumns {
   Columns<T, Place> q, k, v;
@@ -184,8 +184,9 @@ struct BadNote {
   std::int64_t unit = 0, begin = 0;
 };
 
-/// One array of a norm over several arrays (ops::norm_partials). `partials` receives the sum of squares of
-/// each block of the array. `block` is the number of blocks of all previous arrays.
+/// One row of the table (Rows) of a norm over several arrays (ops::norm_partials). The row describes one
+/// array. `partials` receives the sum of squares of each block of the array. `block` is the number of blocks
+/// of all previous arrays.
 struct NormRow {
   void const* values = nullptr;
   void* partials = nullptr;
@@ -196,9 +197,9 @@ struct NormRow {
 /// The maximum number of states that an optimizer keeps per element, not counting the master weights.
 inline constexpr int max_optimizer_states = 2;
 
-/// The arrays of one update in an operation with several updates (ops::adamw). `weights` is null if the model
-/// computes with the master weights themselves. `factors` are the update's AdamWFactors. `block` is the
-/// number of blocks of all previous updates.
+/// One row of the table (Rows) of an operation with several updates (ops::adamw): the arrays of one update.
+/// `weights` is null if the model computes with the master weights themselves. `factors` are the update's
+/// AdamWFactors. `block` is the number of blocks of all previous updates.
 struct UpdateRow {
   std::int64_t elements = 0, block = 0;
   void const* gradient = nullptr;

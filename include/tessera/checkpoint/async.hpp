@@ -22,9 +22,9 @@ class CheckpointWriter;
 
 /// Saves one rank's part of checkpoints while training steps run. At most one save runs at a time. The
 /// trainer must be constructed with TrainerOptions::checkpoints = CheckpointMemory::snapshot, so that its
-/// plan includes memory for the copy of the state. All ranks call `save` together, and `wait` together. If a
-/// save fails, its files are removed, and the next call of `save` or `wait` throws the error, the same on all
-/// ranks.
+/// memory plan includes memory for the copy of the state. All ranks call `save` together, and `wait`
+/// together. If a save fails, its files are removed, and the next call of `save` or `wait` throws the error
+/// of the save. All ranks throw the same error.
 class AsyncCheckpoint {
  public:
   AsyncCheckpoint();
@@ -47,8 +47,8 @@ class AsyncCheckpoint {
   /// Whether this rank's thread still writes files or, on rank 0, still waits to rename the folder. Any
   /// thread may call `busy` and `failed`.
   bool busy() const noexcept;
-  /// Whether the running save has failed on this rank. Training may stop as soon as a save has failed. `wait`
-  /// throws the error.
+  /// Whether the running save has failed on this rank. The program may then end the training at once. `wait`
+  /// throws the error of the save.
   bool failed() const noexcept;
 
  private:

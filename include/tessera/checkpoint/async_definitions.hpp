@@ -27,8 +27,8 @@ namespace detail {
 /// The exception that ends the thread of an abandoned save.
 struct SaveStopped {};
 
-/// Sends a heartbeat, which shows other ranks that this rank is alive, and sleeps for 2 ms. For loops in
-/// which the caller waits for another thread.
+/// Sends a heartbeat, which shows other ranks that this rank is alive, and sleeps for 2 ms. A loop that waits
+/// for another thread calls this function.
 inline void pause(comm::Transport& transport) {
   transport.heartbeat();
   std::this_thread::sleep_for(std::chrono::milliseconds(2));

@@ -16,19 +16,20 @@
 namespace tessera {
 inline namespace v0 {
 
-/// Writes all state of a trainer to a new folder, which appears complete or not at all. All ranks call it
-/// together and must see the same file system. Waits for running steps. Each rank writes the state that it
-/// holds, one chunk at a time. Needs SaveStaging::bytes of host memory per rank. The trainer's plan includes
-/// this memory if TrainerOptions::checkpoints requests it. Throws Error(failed) with path and reason, the
-/// same on all ranks.
+/// Writes all state of a trainer to a new folder, which appears complete or not at all. All ranks call this
+/// function together and must see the same file system. Waits for running steps. Each rank writes the state
+/// that it holds, one chunk at a time. Needs SaveStaging::bytes of host memory per rank. The trainer's memory
+/// plan includes this memory if TrainerOptions::checkpoints requests it. If the save fails, all ranks throw
+/// the same Error(failed), with path and reason.
 void save_checkpoint(AnyTrainer& trainer, std::filesystem::path const& folder,
                      CheckpointOptions const& options = {});
 
 /// Replaces all state of a trainer with the state in a checkpoint, and returns the contents of its
 /// trainer.json. The run that saved the checkpoint may have another ZeRO stage, number of ranks, offload,
-/// precision or device. The next training step has the number after the checkpoint's step. All ranks call it
-/// together. Checks every file once against its checksum. Throws Error(data) that names the file or the
-/// tensor, the same on all ranks. After an error the state of the trainer is possibly partly replaced.
+/// precision or device than this trainer. The next training step has the number after the checkpoint's step.
+/// All ranks call this function together. Checks every file once against its checksum. If the load fails, all
+/// ranks throw the same Error(data), which names the file or the tensor. After an error the state of the
+/// trainer is possibly partly replaced.
 CheckpointInfo resume(AnyTrainer& trainer, std::filesystem::path const& folder);
 
 /// Manages a folder of checkpoints, one per saved step. The checkpoint of step 10 is the folder
@@ -53,8 +54,9 @@ class Checkpoints {
   /// Saves a checkpoint of the trainer's current step, then removes the oldest checkpoints so that `keep`
   /// remain. All ranks call it together. Returns the folder of the new checkpoint.
   std::filesystem::path save(AnyTrainer& trainer, CheckpointOptions const& options = {}) const;
-  /// Starts the same save with `async` and returns, so the next steps can run during the save. First waits
-  /// for the previous save. This object must exist until the save ends.
+  /// Starts to save a checkpoint of the trainer's current step with `async` and returns, so the next steps
+  /// can run during the save. First waits for the previous save of `async`. This object must exist until the
+  /// save ends.
   std::filesystem::path save(AnyTrainer& trainer, AsyncCheckpoint& async,
                              CheckpointOptions const& options = {}) const;
 

@@ -48,7 +48,7 @@ CheckpointInfo read_checkpoint(std::filesystem::path const& folder);
 /// checks number `rank` and every `world`-th after it, so that `world` ranks check all files together. Rank 0
 /// also refuses files of weights that trainer.json does not list. Calls `heartbeat` after each chunk of up to
 /// 1 MiB. Throws Error(data) that names up to three files of each fault (missing, wrong size, damaged, extra)
-/// and the number of further ones.
+/// and the number of further files with this fault.
 void verify_checkpoint(CheckpointInfo const& info, int rank = 0, int world = 1,
                        detail::FunctionRef<void()> heartbeat = {});
 

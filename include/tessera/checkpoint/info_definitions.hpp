@@ -63,7 +63,8 @@ TESSERA_INLINE CheckpointInfo read_checkpoint(std::filesystem::path const& folde
   info.json = json.dump();
   if (hash_of(info.json) != sum)
     throw Error(ErrorKind::data, name + ": does not match its checksum; the file is damaged");
-  // These keys are optional. Other code reads them later, so their types are checked here.
+  // The keys "adapters" and "batch" are optional. Other code reads their values later, so this code only
+  // checks their types.
   if (json.contains("adapters")) {
     std::map<std::string, double> scales;
     read(json, "adapters", scales);

@@ -42,8 +42,8 @@ class CheckpointReader {
       : state_(state), plan_(state.plan()), transport_(state.transport()), folder_(without_slash(folder)) {}
 
   /// Reads the checkpoint into the trainer and returns the contents of trainer.json. First verifies all files
-  /// and compares their tensors with the model, without changing the trainer. An error after this leaves the
-  /// trainer's state undefined. Throws Error(data), the same on all ranks.
+  /// and compares their tensors with the model, without changing the trainer. An error after these checks
+  /// leaves the trainer's state undefined. All ranks throw the same Error(data).
   CheckpointInfo run() {
     (void)state_.scalars();
     CheckpointInfo info;
@@ -68,8 +68,8 @@ class CheckpointReader {
   }
 
  private:
-  /// A range of elements of a parameter, or of one kind of its optimizer state, and the tensor in a file that
-  /// holds them.
+  /// A range of elements of a parameter, and the tensor in a file that holds the values of these elements.
+  /// The values are the parameter's weights or one kind of its optimizer state, such as "exp_avg".
   struct Box {
     Range logical;
     SafetensorsFile const* file;

@@ -47,9 +47,9 @@ namespace tessera {
 inline namespace v0 {
 namespace detail {
 
-/// Runs `part` on each rank, then exchanges the outcomes. If `part` fails on some ranks, all ranks throw the
-/// error of the lowest failed rank. All ranks call it together. `part` must not communicate. `what` names the
-/// exchange in messages.
+/// Calls the function `part` on each rank, and then tells every rank whether `part` failed on any rank. If
+/// `part` failed on some ranks, all ranks throw the error of the lowest of these ranks. All ranks must call
+/// `together`. `part` must not communicate. `what` is the name of this exchange in error messages.
 inline void together(comm::Transport& transport, char const* what, FunctionRef<void()> part) {
   struct Outcome {
     std::int32_t failed = 0;
@@ -87,7 +87,7 @@ inline std::string with_checksum(nlohmann::ordered_json json) {
 
 /// One kind of state that a checkpoint stores for a flat group of trained parameters, in addition to the
 /// weights in fp32. `name` is a moment such as "exp_avg", or "master" for fp64 master weights. `buffer` is
-/// the index of its buffer in the plan.
+/// the index of the buffer with this state in the training program of the step plan (StepPlan::train).
 struct StoredState {
   std::string name;
   int buffer;
@@ -280,8 +280,8 @@ class CheckpointWriter {
   };
 
   static std::string mark_of(int rank) { return ".rank-" + std::to_string(rank); }
-  /// Calls `heartbeat_` and sleeps for 5 ms. For loops in which this thread waits for another thread or
-  /// process.
+  /// Calls `heartbeat_` and sleeps for 5 ms. A loop in which this thread waits for another thread or process
+  /// calls this function.
   void rest() const {
     heartbeat_();
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
@@ -540,7 +540,7 @@ class CheckpointWriter {
   bool from_snapshot_ = false;       // whether values come from the snapshot
   StepState scalars_;
   std::vector<Part> parts_;
-  std::size_t model_parts_ = 0;                  // number of parts_ without the adapters
+  std::size_t model_parts_ = 0;                  // number of the first parts_ that hold no adapters
   std::map<std::pair<int, int>, Place> places_;  // key: unit and parameter
   SafetensorsLayout states_;                     // layout of this rank's file of optimizer state
   std::map<std::pair<int, int>, Box> box_of_;    // tensors in this rank's file; key: buffer and parameter

@@ -141,8 +141,8 @@ class RankStates {
   virtual int ranks_on_host() const noexcept { return world(); }
   /// Returns the board of a rank. If the rank is in another process, this is a copy, about a second old.
   virtual Board* board(int rank) const noexcept = 0;
-  /// Returns the history in which to look up the watch words of a rank. If the rank is in another process, it
-  /// is the history of this process, which has the requests of the groups to which this process belongs.
+  /// Returns the history in which to look up the watch words of a rank. If the rank is in another process,
+  /// returns the history of this process, which has the requests of the groups to which this process belongs.
   virtual History& history(int rank) const noexcept = 0;
   virtual bool has_left(int rank) const = 0;
   /// Returns the rank that failed (-1 if it is unknown) and the reason. Returns nullopt if the communicator

@@ -441,11 +441,11 @@ class Comm {
 
 static_assert(Communicator<Comm>);
 
-/// Returns whether every rank passed true. All ranks get the same result. So a rank that wants to stop passes
-/// false, and all ranks then stop before the same step. All ranks must call this function together, between
-/// steps. The cost is one all_reduce of 8 bytes in host memory, which waits for the slowest rank. If ranks
-/// are processes with GPUs, the all_reduce runs on the GPUs, after the steps that are already enqueued. In
-/// this case it is best to call this function only every few steps.
+/// Returns whether `yes` is true on every rank. All ranks get the same result. So a rank that wants to stop
+/// passes false, and all ranks then stop before the same step. All ranks must call this function together,
+/// between steps. The cost is one all_reduce of 8 bytes in host memory, which waits for the slowest rank. If
+/// ranks are processes with GPUs, the all_reduce runs on the GPUs, after the steps that are already enqueued.
+/// In this case it is best to call this function only every few steps.
 inline bool unanimous(Comm const& comm, bool yes) {
   double votes = yes ? 1.0 : 0.0;
   comm.transport().all_reduce(DType::f64, &votes, 1, {"vote"});
@@ -495,7 +495,7 @@ inline void refuse_values(int own, std::vector<std::uint64_t> const& values, cha
 
 }  // namespace detail
 
-/// Checks that all ranks pass the same value, such as the hash of a schedule. All ranks must call this
+/// Checks that all ranks pass the same `value`, such as the hash of a schedule. All ranks must call this
 /// function together. If the values differ, throws Error(config) with the ranks and their values; `what`
 /// names the value. Costs one all-gather of 8 bytes. It allocates memory, so call it before step 1.
 inline void agree(Transport& transport, std::uint64_t value, char const* what,

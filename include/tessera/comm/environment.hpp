@@ -288,7 +288,7 @@ inline LaunchEnvironment launch_environment(GetEnvironment const& get) {
   return {};
 }
 
-/// Does the same with the environment variables of this process.
+/// Does the same as launch_environment(get), with the environment variables of this process.
 inline LaunchEnvironment launch_environment() {
   return launch_environment([](char const* name) -> char const* { return std::getenv(name); });
 }
@@ -319,9 +319,9 @@ inline Comm join_or_refuse(LaunchEnvironment const& launch, GetEnvironment const
 inline Comm from_environment(GetEnvironment const& get) {
   return detail::join_or_refuse(launch_environment(get), &get);
 }
-/// Does the same with the environment variables of this process. Only the first call connects the processes.
-/// Each later call returns a new communicator of the same launch, and communicators from earlier calls cannot
-/// be used any more.
+/// Does the same as from_environment(get), with the environment variables of this process. Only the first
+/// call connects the processes. Each later call returns a new communicator of the same launch, and
+/// communicators from earlier calls cannot be used any more.
 inline Comm from_environment() { return detail::join_or_refuse(launch_environment(), nullptr); }
 
 }  // namespace comm

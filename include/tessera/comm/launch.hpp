@@ -175,9 +175,9 @@ class Launch {
     }));
   }
   /// Returns the name of the network interface through which this rank and the ranks on other hosts reach
-  /// each other: the interface of its connection to rank 0. On the host of rank 0: the interface that ranks
-  /// on other hosts connect to. Returns an empty text if all ranks are on one host. All ranks must call it
-  /// together. Waits for the other ranks.
+  /// each other. If this rank is on the host of rank 0, it is the interface to which ranks on other hosts
+  /// connect, otherwise the interface of this rank's connection to rank 0. Returns an empty text if all ranks
+  /// are on one host. All ranks must call it together. Waits for the other ranks.
   std::string network_interface() {
     std::vector<std::string> const roots = all_gather(root_address_, "compare their networks");
     auto const remote = std::find_if(members_.begin(), members_.end(), [this](Member const& other) {
@@ -214,10 +214,10 @@ class Launch {
     failed_.store(fault_.has_value(), std::memory_order_release);
   }
 
-  /// Returns the values of all ranks, in rank order. All ranks must call it together, and it waits for them;
-  /// if `limit` is given, it waits at most for this duration. `what` names the purpose in error messages,
-  /// where it follows "wants to", for example "compare their GPUs". Throws PeerLost if a rank is lost or the
-  /// limit has passed.
+  /// Sends `value` to all ranks, and returns the values of all ranks in rank order. All ranks must call this
+  /// function together. It waits for all ranks, but if `limit` is given, at most for this duration. `what`
+  /// names the purpose in error messages, where it follows "wants to", for example "compare their GPUs".
+  /// Throws PeerLost if a rank is lost or the limit has passed.
   std::vector<std::string> all_gather(std::string_view value, char const* what,
                                       std::optional<std::chrono::duration<double>> limit = std::nullopt) {
     std::unique_lock lock(mutex_);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Connects processes on several hosts through MPI. In a program that links the CMake target tessera::mpi,
 // comm::from_environment uses MPI if the ranks share no memory; the program needs no further call. A program
-// that is built without this target includes this header.
+// whose build does not use this target includes this header instead.
 #pragma once
 
 // Leaves out the C++ bindings of old MPI libraries, because they must be linked with one more library.
@@ -113,7 +113,7 @@ class MpiLibrary {
   }
   /// Records a failure. Afterwards `usable` returns false.
   void fail() noexcept { failed_ = true; }
-  /// Stores the launch. The destructor reads there whether a rank is lost.
+  /// Stores `launch`, from which the destructor learns whether a rank is lost.
   void keep(std::shared_ptr<Launch> launch) { launch_ = std::move(launch); }
 
  private:
@@ -140,8 +140,8 @@ class MpiLibrary {
                       : "this MPI library serves one thread only; tessera::mpi needs MPI_THREAD_SERIALIZED");
   }
 
-  /// Throws Error(config) if the launcher has not set up MPI for its processes. MPI_Init would end the
-  /// process with a page of text, or make each process a world of one rank.
+  /// Throws Error(config) if the launcher has not set up MPI for its processes. Without this check, MPI_Init
+  /// would end the process with a page of text, or make each process a world of one rank.
   static void need_manager(LaunchEnvironment const& launch) {
     if (launch.source != "SLURM" && launch.source != "torchrun" && launch.source != "deepspeed") return;
     for (char const* set : {"PMIX_RANK", "PMIX_NAMESPACE", "PMI_RANK", "PMI_SIZE", "PMI_FD", "PMI_PORT",

@@ -39,8 +39,9 @@ namespace comm {
 /// data.
 class Processes final : public Transport {
  public:
-  /// All ranks of the launch must call it together. `messages` moves the bytes. `timeout` is the time that
-  /// this rank waits while no other rank makes progress, although their processes live.
+  /// All ranks of the launch must call this constructor together. `messages` moves the bytes. If the
+  /// processes of the other ranks live but no other rank makes progress for the time `timeout`, a waiting
+  /// rank throws PeerLost.
   Processes(std::shared_ptr<Launch> launch, std::unique_ptr<Messages> messages,
             std::chrono::duration<double> timeout = ThreadsOptions{}.timeout)
       : Transport(launch->rank(), launch->world(), own_word_),

@@ -44,7 +44,7 @@ struct RunOptions {
 
 namespace detail {
 
-/// Returns the text of an exception. The PeerLost of the other ranks contains it.
+/// Returns the text of the exception `thrown`. The other ranks throw a PeerLost that contains this text.
 inline std::string text_of(std::exception_ptr const& thrown) {
   try {
     std::rethrow_exception(thrown);
@@ -55,7 +55,7 @@ inline std::string text_of(std::exception_ptr const& thrown) {
   }
 }
 
-/// Returns whether the dynamic type of the error is a class derived from Error. Without RTTI, always returns
+/// Returns whether the dynamic type of `error` is a class derived from Error. Without RTTI, always returns
 /// false.
 inline bool is_derived([[maybe_unused]] Error const& error) {
 #if defined(__cpp_rtti)
@@ -65,13 +65,13 @@ inline bool is_derived([[maybe_unused]] Error const& error) {
 #endif
 }
 
-/// Keeps the exception that explains best why a run failed.
+/// Keeps the exception that explains best why a call of `run` failed.
 class FirstCause {
  public:
   /// Keeps `thrown`, the exception of rank `rank`, if it explains the failure better than the exception that
-  /// is kept now. The exception that ended the communicator explains it best; for this one, `began` is true.
-  /// A PeerLost that did not end the communicator explains it worst, because it only reports the failure of
-  /// another rank.
+  /// is kept now. `began` says whether `thrown` ended the communicator. The exception that ended the
+  /// communicator explains the failure best. A PeerLost that did not end it explains the failure worst,
+  /// because it only reports the failure of another rank.
   void record(int rank, std::exception_ptr thrown, bool began) {
     bool echo = false;
     if (!began) {
@@ -193,8 +193,8 @@ inline void run_threads(int ranks, FunctionRef<void(comm::Comm&)> fn, RunOptions
 /// types, and of classes derived from Error, pass unchanged. If a rank left early or did not arrive, and no
 /// rank threw another exception, `run` throws the first PeerLost.
 ///
-/// Throws Error(usage) unless `ranks` is from 1 to 64. Several runs may be active at once, and runs may be
-/// nested.
+/// Throws Error(usage) unless `ranks` is from 1 to 64. Several calls of `run` may be active at once, and
+/// calls of `run` may be nested.
 template <class Fn>
 requires std::invocable<Fn&, comm::Comm&>
 void run(int ranks, Fn&& fn, RunOptions const& options = {}) {

@@ -28,7 +28,7 @@ inline namespace v0 {
 namespace comm {
 namespace detail {
 
-/// Describes how the function of a rank ended. Ranks send it to each other as bytes.
+/// Describes how the function `fn` of run_in_launch ended on one rank. Ranks send it to each other as bytes.
 struct Outcome {
   bool threw = false;
   bool echo = false;  ///< it threw a PeerLost, which only reports the failure of another rank
@@ -115,10 +115,11 @@ class Watchdog {
   std::thread thread_;
 };
 
-/// Throws the error that explains best why the run failed. `outcomes` has the outcome of each rank. `first`
-/// is the rank that ended the communicator, or -1. If this rank threw an error, throws this error. Otherwise
-/// throws the error of the lowest rank that threw one. A PeerLost does not count, because it only reports the
-/// failure of another rank. Returns if no rank threw an error that counts.
+/// Throws the error that explains best why the function `fn` of run_in_launch failed. `outcomes` has the
+/// outcome of each rank. `first` is the rank that ended the communicator, or -1. If the rank `first` threw an
+/// error, throws the error of `first`. Otherwise throws the error of the lowest rank that threw one. A
+/// PeerLost does not count, because it only reports the failure of another rank. Returns if no rank threw an
+/// error that counts.
 inline void rethrow_first(Launch const& launch, std::vector<Outcome> const& outcomes, int first) {
   auto const explains = [&](int rank) {
     Outcome const& outcome = outcomes[static_cast<std::size_t>(rank)];
@@ -135,11 +136,11 @@ inline void rethrow_first(Launch const& launch, std::vector<Outcome> const& outc
 }  // namespace detail
 
 /// Calls fn(comm) for the rank of this process, and returns when `fn` has ended on all ranks. `connect`
-/// creates the communicator. All ranks of the launch must call this function together. They may call it
-/// several times. If `fn` throws on one rank, the other ranks throw PeerLost at their next collective, and
-/// this function throws the first cause on every rank. If a process is lost, this function throws PeerLost.
-/// After a failure, a rank that does not end within options.grace calls options.stuck, or ends its process if
-/// options.stuck is empty. If a process is lost, the grace is 5 s.
+/// creates the communicator. All ranks of the launch must call run_in_launch together. They may call
+/// run_in_launch several times. If `fn` throws on one rank, the other ranks throw PeerLost at their next
+/// collective, and this function throws the first cause on every rank. If a process is lost, this function
+/// throws PeerLost. After a failure, a rank that does not end within options.grace calls options.stuck, or
+/// ends its process if options.stuck is empty. If a process is lost, the grace is 5 s.
 inline void run_in_launch(Launch& launch, std::function<Comm()> const& connect,
                           std::function<void(Comm&)> const& fn, RunOptions const& options = {}) {
   std::exception_ptr thrown;

@@ -95,8 +95,8 @@ class FrameReader {
   bool good_ = true;
 };
 
-/// A non-blocking TCP connection that transfers frames. Frames that the system does not accept yet wait in
-/// memory, without a limit.
+/// A non-blocking TCP connection that transfers frames. If the system does not accept a frame yet, the object
+/// keeps the frame in memory. The number of kept frames has no limit.
 class Connection {
  public:
   Connection() = default;
@@ -110,7 +110,7 @@ class Connection {
   int socket() const noexcept { return socket_.get(); }
   bool open() const noexcept { return static_cast<bool>(socket_) && !ended_; }
   bool has_output() const noexcept { return !output_.empty(); }
-  /// Returns the events for which to poll the socket.
+  /// Returns the events for which the caller should poll the socket.
   short events() const noexcept { return static_cast<short>(POLLIN | (has_output() ? POLLOUT : 0)); }
 
   void send(std::string const& frame) {
@@ -181,7 +181,8 @@ inline std::string numeric_address(sockaddr const* address) {
   if (::getnameinfo(address, size, text, sizeof text, nullptr, 0, NI_NUMERICHOST) != 0) return {};
   return text;
 }
-/// Returns the address in digits of one end of a TCP connection: of this process, or of the peer.
+/// Returns the address, in digits, of one end of the TCP connection `socket`: the peer's address if `of_peer`
+/// is true, otherwise the address of this process.
 inline std::string end_address(int socket, bool of_peer) {
   sockaddr_storage storage{};
   socklen_t size = sizeof storage;

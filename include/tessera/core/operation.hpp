@@ -56,10 +56,10 @@ struct Operation {
   double bytes = 0;
 };
 
-/// Receives descriptions of operations from a context. A context with a recorder does not run operations; it
-/// passes the description of each operation to the recorder. If the context is called in a way that is
-/// forbidden during a step (a read of device memory by the host, a wait), the context reports this call as a
-/// violation.
+/// Receives descriptions of operations from a context, the object that runs the operations of one rank on a
+/// device. A context with a recorder does not run operations; it passes the description of each operation to
+/// the recorder. If the context is called in a way that is forbidden during a step (a read of device memory
+/// by the host, a wait), the context reports this call to the recorder as a violation.
 class Recorder {
  public:
   virtual ~Recorder() = default;
@@ -67,9 +67,9 @@ class Recorder {
   virtual void violation(char const* what) = 0;
 };
 
-/// Receives the times at which the entries of a step ran, in nanoseconds of the machine's monotonic clock. A
-/// context with a timer (`begin_timing`) calls `ran` for each entry in the order of enqueueing, and then for
-/// the whole step as entry -1. The functions of a timer must not throw.
+/// Receives the times at which the entries (computations and transfers) of a step ran, in nanoseconds of the
+/// machine's monotonic clock. A context with a timer (`begin_timing`) calls `ran` for each entry in the order
+/// of enqueueing, and then for the whole step as entry -1. The functions of a timer must not throw.
 class EntryTimer {
  public:
   virtual ~EntryTimer() = default;

@@ -49,7 +49,7 @@ constexpr std::string_view name_of(Device device) { return info_of(device).name;
 /// host.
 enum class Tier : std::uint8_t { device, host, nvme };
 
-/// The properties of a tier.
+/// The properties of a memory tier.
 struct TierInfo {
   std::string_view name;  ///< the name of the tier in listings, reports and JSON
   bool has_addresses;     ///< false: code must copy values to another tier before it can address them

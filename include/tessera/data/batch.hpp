@@ -27,7 +27,7 @@ inline namespace v0 {
 /// index, sequence, time. A negative target is masked: it adds no loss, and the mean of the loss does not
 /// count it.
 struct Batch {
-  int accumulation = 1;                 ///< A, number of micro-batches in this step
+  int accumulation = 1;                 ///< A, number of this rank's micro-batches in this step
   int batch = 1;                        ///< B, number of sequences in a micro-batch
   int sequence = 1;                     ///< T, number of tokens in a sequence
   std::vector<std::int32_t> tokens{};   // (A,B,T)
@@ -63,7 +63,7 @@ struct Batch {
 struct LoaderOptions {
   int batch = 1;         ///< B, number of sequences in a micro-batch of one rank
   int sequence = 128;    ///< T, number of tokens in a sequence
-  int accumulation = 1;  ///< A, number of micro-batches in a step
+  int accumulation = 1;  ///< A, number of micro-batches of one rank in a step
   int rank = 0;          ///< the rank whose share of the global batch is read
   int world = 1;         ///< the number of ranks that share the global batch
   Order order = Order::shuffled;

@@ -99,7 +99,8 @@ constexpr char const* foreign_magic(std::int32_t magic) {
 }
 
 /// A foreign format: a file format that is neither text nor token ids. `what` is its description, and
-/// `advice` is for the user. In a null kind, `what` is null: the file is text, token ids or unknown.
+/// `advice` tells the user what to do. If `what` is null, the object is a null kind: the file is text, token
+/// ids or unknown.
 struct ForeignKind {
   char const* what = nullptr;
   char const* advice = nullptr;

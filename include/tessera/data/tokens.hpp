@@ -182,11 +182,12 @@ class TokenSource {
  private:
   static constexpr std::int64_t kept_open = 256;
 
+  /// The tokens of one file, or the tokens of a source in memory.
   struct Segment {
     std::string name;
     files::FileReader file;  // empty if the tokens are in memory_
-    std::size_t offset;      // byte offset of the segment's first token in the file
-    std::int64_t first;      // index of the segment's first token in the source
+    std::size_t offset;      // byte offset of the first token in the file
+    std::int64_t first;      // index of the first token in the source
     std::int64_t count;
   };
 
@@ -217,7 +218,7 @@ class TokenSource {
     }
   }
 
-  /// Reads tokens of a segment in the format of the file.
+  /// Reads tokens of a segment. T is the type of the tokens in the file.
   template <class T>
   void load(Segment const& from, std::int64_t start, std::int64_t count, T* out) const {
     auto const at = static_cast<std::size_t>(start), size = static_cast<std::size_t>(count) * sizeof(T);
@@ -375,7 +376,7 @@ class TokenSource {
   std::int64_t vocabulary_ = 0;
   std::int64_t skipped_ = 0;
   std::int64_t left_out_ = 0;
-  std::int64_t open_ = 0;  // number of segments with an open descriptor
+  std::int64_t open_ = 0;  // number of segments whose file is open
 };
 
 }  // namespace v0

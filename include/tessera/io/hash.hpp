@@ -63,8 +63,8 @@ class WeightsHash {
   bool any_ = false;
 };
 
-/// Returns the XXH3-128 of `bytes` as 32 hexadecimal digits. Other code identifies schedules and plan files
-/// by this hash.
+/// Returns the XXH3-128 of `bytes` as 32 hexadecimal digits. Other code uses this hash as a checksum, for
+/// example of trainer.json, and to identify texts, for example the files of a tokenizer.
 std::string hash_of(std::string_view bytes);
 
 /// Returns the XXH3-128 of a file, in the format of xxhsum -H2. Reads the file in chunks into `buffer`. If

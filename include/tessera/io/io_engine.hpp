@@ -30,14 +30,14 @@ class IoEngine {
  public:
   virtual ~IoEngine() = default;
   virtual std::string_view name() const noexcept = 0;
-  /// Runs `count` requests on the descriptor `file`, stores the result of each request in it, and then
-  /// returns. `write` says whether the requests are writes or reads. Two requests must not touch the same
-  /// bytes.
+  /// Runs `count` requests on the descriptor `file`, stores each request's result in IoRequest::result, and
+  /// then returns. `write` says whether the requests are writes or reads. Two requests must not touch the
+  /// same bytes.
   virtual void run(int file, bool write, IoRequest* requests, std::int64_t count) noexcept = 0;
 };
 
 /// The type of a function that opens an engine. The engine keeps up to `depth` requests running. If the
-/// system refuses, the function returns null and stores the reason in `why_not`.
+/// system does not permit the engine, the function returns null and stores the reason in `why_not`.
 using OpenIoEngine = std::unique_ptr<IoEngine> (*)(int depth, std::string& why_not);
 
 /// The function that opens the preferred engine. It is null if the program links no engine other than

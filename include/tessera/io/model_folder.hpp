@@ -28,10 +28,10 @@ HubConfig read_hub_config(std::filesystem::path const& folder);
 /// `values` counts. A key "a.b" of `values` means key b in the object of key a.
 std::string hub_config_text(std::string const& source, HubEntries const& values);
 
-/// Writes a folder that Hugging Face transformers and the flag `--model` can read. The folder holds
-/// model.safetensors, as WeightsWriter writes it, and config.json. Creates the folder if it does not exist,
-/// and keeps other files in it. Each of the two files appears completely or not at all, the weights first.
-/// Throws Error(failed) with path and reason.
+/// Writes a folder that the library transformers of Hugging Face can read, and programs of Tessera with the
+/// flag `--model`. The folder holds model.safetensors, as WeightsWriter writes it, and config.json. Creates
+/// the folder if it does not exist, and keeps other files in it. Each of the two files appears completely or
+/// not at all, the weights first. Throws Error(failed) with path and reason.
 class ModelFolderWriter {
  public:
   ModelFolderWriter(std::filesystem::path folder, std::vector<UnitSpec> const& units,

@@ -168,7 +168,7 @@ class TrainingLoop {
   AnyTrainer& trainer_;
   comm::Comm comm_;
   TrainingLoopOptions options_;
-  std::size_t max_in_flight_;  // steps that stay in flight
+  std::size_t max_in_flight_;  // number of steps that the loop leaves in flight
   bool votes_in_steps_;
   std::vector<Batch> batches_;      // ring buffer, indexed by step
   std::vector<std::int64_t> ends_;  // index: rank

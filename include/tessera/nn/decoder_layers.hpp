@@ -78,7 +78,8 @@ struct ProjectedAttention {
   int heads;
   ops::RotaryFrequencies frequencies;  // `pairs` is 0 if there are no rotary positions
   Linear query, key, value, proj;
-  // `queries` and `mixed` are (B,T,heads*D), `keys` and `values` are (B,T,key_heads*D).
+  // `queries` and `mixed` are (B,T,heads*D), `keys` and `values` are (B,T,key_heads*D). `mixed` is the result
+  // of the attention before the projection `proj`.
   Saved queries, keys, values, mixed;
   SavedStatistic logsumexp;
   Backward d_mixed, d_queries, d_keys, d_values;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Computes initial weights. The value of a weight depends only on the seed, the parameter and the position of
-// the element. So it does not depend on the number of ranks, ZeRO stage, precision, number of threads or
-// device.
+// the element. So the value does not depend on the number of ranks, ZeRO stage, precision, number of threads
+// or device.
 #pragma once
 
 #include <algorithm>

@@ -141,7 +141,7 @@ struct CausalAttention {
   static constexpr bool takes_row_sums = true;  ///< backward_weight has the parameter `sums`
   int heads;
   Linear qkv, proj;
-  Saved packed, mixed;  // (B,T,3C), (B,T,C)
+  Saved packed, mixed;  // queries, keys and values (B,T,3C); result of the attention (B,T,C)
   SavedStatistic logsumexp;
   Backward d_mixed, d_packed;
   BackwardStatistic partials;  // sums of d_packed over blocks of rows
@@ -205,7 +205,7 @@ struct Mlp {
   static constexpr bool takes_row_sums = true;  ///< backward_weight has the parameter `sums`
   Activation activation;
   Linear fc, proj;
-  Saved pre, post;  // (B,T,hidden); `post` can be recomputed from `pre`
+  Saved pre, post;  // (B,T,hidden); `post` = activation(`pre`), so it can be recomputed from `pre`
   Backward d_pre;
   BackwardStatistic partials;  // sums of d_pre over blocks of rows
 

@@ -202,7 +202,9 @@ class Transformer {
 
  private:
   struct Units {
-    Unit embedding, block, head;  // all blocks use one unit under different names
+    // The tensors of the first unit, of a transformer block and of the last unit. All transformer blocks use
+    // the list `block`. The names of a block's parameters begin with a prefix of their own.
+    Unit embedding, block, head;
   };
 
   template <class F>

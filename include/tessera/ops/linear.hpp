@@ -4,9 +4,9 @@
 //
 // Matrices are row-major. All dimensions but the last are rows: x (B,T,K) is a matrix (M,K) with M = B*T.
 // Values are stored in T. Products, biases, residuals and activations are computed in compute_t<T>, and a
-// result is rounded to T once. Each element of a product is a sum over k in a fixed order. So it depends only
-// on its row of x, its column of w and the shapes. Outputs are overwritten. They must not overlap inputs,
-// except that `residual` may be the output itself.
+// result is rounded to T once. Each element of a product is a sum over k in a fixed order. So the element
+// depends only on its row of x, its column of w and the shapes. Outputs are overwritten. They must not
+// overlap inputs, except that `residual` may be the output itself.
 //
 // The weight w is (K,N), or (N,K) if `transposed`. On a GPU, 16-bit products are several times slower if an
 // extent of w is not a multiple of 8.

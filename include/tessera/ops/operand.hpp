@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides the types of the tensor parameters of operations, and checks of shapes.
+// Defines the argument types with which operations take tensors, and functions that check shapes.
 #pragma once
 
 #include <cstdint>

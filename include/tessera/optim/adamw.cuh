@@ -20,17 +20,19 @@ namespace cuda {
 template <class S>
 inline constexpr int adamw_blocks = sizeof(S) == 4 ? 6 : 3;
 
-/// Returns a pointer to element `from` of an array of the row, such as the gradient. `array` is the field of
-/// the row with the array's address, in shared memory. `array` is volatile, so that the address is read at
-/// each use and does not stay in a register. Registers for all addresses would reduce the number of thread
-/// blocks per multiprocessor.
+/// Returns a pointer to element `from` of an array, such as the gradient. A row of the table of updates
+/// (ops::Rows) has the addresses of the arrays of one update. `array` is the field of a row with the address
+/// of this array. The row is in shared memory. `array` is volatile, so that the address is read at each use
+/// and does not stay in a register. Registers for all addresses would reduce the number of thread blocks per
+/// multiprocessor.
 template <class T, class Array>
 __device__ __forceinline__ T* array_of(Array const volatile& array, std::int64_t from) {
   return static_cast<T*>(array) + from;
 }
 
-/// Updates the first `count` of N neighbouring elements, which start at element `from` of the row's arrays.
-/// `Full` means that `count` is N and the addresses are aligned. If `skipped`, only writes the weights.
+/// Runs the update `row` for the first `count` of N neighbouring elements, which start at element `from` of
+/// the arrays. `Full` means that `count` is N and the addresses are aligned. If `skipped`, only writes the
+/// weights.
 template <class G, class S, class T, int N, bool Full>
 __device__ __forceinline__ void update_pack(ops::UpdateRow const& row, std::int64_t from, int count,
                                             bool skipped) {
@@ -107,14 +109,14 @@ void run_adamw(cudaStream_t stream, ops::Rows<ops::UpdateRow> const& rows, ops::
 
 /// Implements ops::adamw on the GPU.
 struct AdamW {
-  /// Updates all rows with one kernel launch.
+  /// Runs the updates of all rows of the table `rows` with one kernel launch.
   template <class G, class S, class T>
   static void update(Context<Cuda>& context, ops::Rows<ops::UpdateRow> const& rows,
                      std::int64_t const* skip) {
     run_adamw<G, S, T>(context.stream(), rows, {}, skip);
   }
 
-  /// Updates the arrays of one update with one kernel launch. `weights` is null if `master` holds the weights
+  /// Runs one AdamW update with one kernel launch. `weights` is null if `master` holds the weights
   /// themselves.
   template <class G, class S, class T>
   static void update(Context<Cuda>& context, std::int64_t elements, G const* gradient, S* master, S* first,

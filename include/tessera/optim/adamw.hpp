@@ -17,8 +17,8 @@ inline namespace v0 {
 
 template <>
 struct backend::AdamW<Cpu> {
-  /// Updates the arrays of one update. `first` and `second` are the moments. `weights` is null if `master`
-  /// holds the weights themselves.
+  /// Runs one AdamW update on arrays of `elements` elements. `first` and `second` are the moments. `weights`
+  /// is null if `master` holds the weights themselves.
   template <class G, class S, class T>
   static void update(Context<Cpu>& context, std::int64_t elements, G const* gradient, S* master, S* first,
                      S* second, T* weights, AdamWFactors<S> const* factors, std::int64_t const* skip) {
@@ -41,8 +41,8 @@ struct backend::AdamW<Cpu> {
     });
   }
 
-  /// Updates the arrays of all rows. T is the type of the weights, or void if the optimizer updates the
-  /// weights themselves.
+  /// Runs the updates of all rows of a table. A row has the addresses of the arrays of one update. T is the
+  /// type of the weights, or void if the optimizer updates the weights themselves.
   template <class G, class S, class T>
   static void update(Context<Cpu>& context, ops::Rows<ops::UpdateRow> const& rows, std::int64_t const* skip) {
     using W = std::conditional_t<std::is_void_v<T>, S, T>;

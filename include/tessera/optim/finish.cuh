@@ -22,8 +22,8 @@ __global__ void begin_step_kernel(StepState* state, RankNotes* own, Rule rule, d
 /// norm_lanes threads. Thread i computes the partial sum i of the norm.
 template <class Rule>
 __global__ void finish_step_kernel(StepShares shares, StepState* state, Rule rule) {
-  // The maximum number of units whose ranges fit in `memory`. If there are more units, their ranges are read
-  // from global memory.
+  // `memory` holds a copy of shares.units, the list with one NormRange per trained flat group. `most` is the
+  // largest number of ranges that fit in `memory`. A longer list is read from global memory.
   constexpr int most = v0::detail::norm_lanes;
   __shared__ double lanes[v0::detail::norm_lanes];
   __shared__ alignas(NormRange) unsigned char memory[most * sizeof(NormRange)];

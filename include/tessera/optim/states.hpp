@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lists the state that an optimizer keeps between steps, such as AdamW's moments. The planner makes a buffer
-// for each entry of the list.
+// Lists the kinds of state that an optimizer keeps between steps, such as AdamW's moments. The planner makes
+// a buffer for each kind of state in the list and each group of parameters.
 #pragma once
 
 #include <array>
@@ -13,8 +13,8 @@ namespace tessera {
 inline namespace v0 {
 
 /// One kind of optimizer state: a value for each trained element, or for each block of elements (such as the
-/// scale of quantized values). The values start at zero. The row `moments` of the recipe's placement table
-/// says where the state is stored.
+/// scale of quantized values). The values start at zero. PlacementTable::moments says where the state is
+/// stored.
 struct OptimizerState {
   std::string_view name{};  ///< PyTorch's name for this state
   DType type{};

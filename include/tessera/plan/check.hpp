@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Checks a planned step for data races between lanes (CUDA streams) and other errors. Shares no code with the
-// planner: it derives the order of entries (computations and transfers) only from their waits.
+// planner: it derives the order of the step's entries (computations and transfers) only from the waits in the
+// entries.
 #pragma once
 
 #include <algorithm>
@@ -20,10 +21,11 @@ inline namespace v0 {
 
 namespace detail {
 
-/// Visits every run of every entry of a step, in order. The body of the list repeats for each micro-batch, so
-/// an entry of the body has several runs. The number of a run is its position in the step
-/// (Schedule::instance). Keeps a vector clock for each lane. For each byte, keeps the last run that wrote it
-/// and the later runs that read it.
+/// Checks one program, which is a list of entries (computations and transfers) with their buffers. Visits
+/// every run of every entry in order. A run is one execution of an entry. One part of the list, the body,
+/// repeats for each micro-batch, so an entry of the body has several runs. The number of a run is its
+/// position in the step (Schedule::instance). Keeps a vector clock for each lane. For each byte, keeps the
+/// last run that wrote it and the later runs that read it.
 class ProgramCheck {
  public:
   ProgramCheck(StepPlan const& plan, Program const& program) : plan_(plan), program_(program) {}
@@ -45,7 +47,8 @@ class ProgramCheck {
   }
 
  private:
-  /// A vector clock. For each lane: the number of the last run of an entry that has ended; -1: none.
+  /// A vector clock. It has one element for each lane: the number of the lane's last run that has ended; -1:
+  /// none.
   using Clock = std::array<std::int64_t, lane_count>;
   /// The last run so far of one entry, and the vector clock at the end of this run.
   struct End {
@@ -53,13 +56,14 @@ class ProgramCheck {
     Clock clock{};
   };
 
-  /// A range of bytes in which no buffer begins or ends.
+  /// A range of bytes in which no buffer begins or ends, and the last runs of entries that wrote and read it.
   struct Piece {
     int buffer = -1;            ///< the buffer whose values it holds
     std::int64_t writer = -1;   ///< the last run that wrote it; -1: none
     Clock readers{};            ///< by lane: the last run that read it since the last write
     std::int64_t touched = -1;  ///< the last run of an entry that read or wrote it
-    int item = -1;  ///< the item by which the last run touched it; -1: several items, or the whole entry
+    /// The item (flat group) for which `touched` read or wrote it; -1: several items, or the whole entry.
+    int item = -1;
   };
 
   Instance instance(std::int64_t index) const { return program_.schedule.instance(index); }

@@ -94,9 +94,9 @@ struct Piece {
   Range flat;
 };
 
-/// Returns the parts of parameters in the elements `range` of flat group number `group` of a unit. The parts
-/// are in the order of the unit's parameters and leave out padding. All code that sets, collects or names
-/// parameter values uses this function.
+/// Returns the parts of parameters in the elements `range` of the flat group with the number `group` of a
+/// unit. The parts are in the order of the unit's parameters and leave out padding. All code that sets,
+/// collects or names parameter values uses this function.
 inline std::vector<Piece> pieces(UnitLayout const& unit, int group, Range range) {
   std::vector<Piece> list;
   for (std::size_t index = 0; index < unit.parameters.size(); ++index) {

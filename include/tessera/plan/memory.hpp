@@ -39,7 +39,7 @@ struct Interval {
   }
 };
 
-/// The result of plan_intervals.
+/// The memory offsets that plan_intervals assigns.
 struct IntervalPlan {
   std::vector<std::int64_t> offsets;  ///< one per interval; -1: the interval is never used
   std::int64_t bytes = 0;             ///< the size of the memory that holds all intervals
@@ -95,7 +95,7 @@ inline IntervalPlan plan_intervals(std::vector<Interval> const& intervals,
   return plan;
 }
 
-/// Returns the largest number of bytes in use at one time. No plan can need fewer bytes.
+/// Returns the largest number of bytes in use at one time. No assignment of offsets can need fewer bytes.
 inline std::int64_t lower_bound_of(std::vector<Interval> const& intervals) {
   std::int64_t largest = 0;
   auto const live_at = [&](int time) {

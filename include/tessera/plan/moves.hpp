@@ -22,8 +22,9 @@ struct Hop {
 };
 
 /// The options of moves_between. If `ordered`, sums have a fixed order: an all_to_all or a gather collects
-/// the summands, and a later entry adds them in rank order. `replicas` is the number of copies of all sharded
-/// state. The ranks that hold one copy are a row.
+/// the summands, and a later entry of the schedule adds them in rank order. `replicas` is the number of
+/// copies of all sharded state. The ranks form a table (see Group) with one row for each copy: the ranks of a
+/// row each hold one shard of this copy.
 struct RouteOptions {
   bool ordered = false;
   int replicas = 1;

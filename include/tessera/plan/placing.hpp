@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Assigns memory offsets to the buffers of a program. Persistent buffers follow one another. Two other
-// buffers may share bytes if their lifetimes do not overlap. This file also lists the buffers that share
-// bytes, because the entries that use such buffers must wait for one another.
+// Assigns memory offsets to the buffers of a program. Persistent buffers, which live during the whole run,
+// follow one another. All further buffers live from their first to their last use. Two of them may share
+// bytes if their lifetimes do not overlap. This file also lists the buffers that share bytes, because the
+// entries that use such buffers must wait for one another.
 #pragma once
 
 #include <algorithm>

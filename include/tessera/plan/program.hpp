@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes the plan of one rank's training step: the schedule, its buffers and their memory offsets. The inputs
-// are the model's units, the recipe's table and the shape of the step. Uses no device and allocates no memory
-// for the model.
+// Makes the plan of one rank's training step (StepPlan): the schedule, its buffers and their memory offsets.
+// The inputs are the model's units, the RecipeTable and the shape of the step. Uses no device and allocates
+// no memory for the model.
 #pragma once
 
 #include <algorithm>
@@ -111,7 +111,8 @@ class Generator {
 
   using Operands = std::vector<Operand>;
 
-  /// Appends an entry without operands and items. The returned reference is valid until the next call.
+  /// Appends an entry to the schedule. The entry has no operands (buffers) and no items (flat groups) yet.
+  /// The returned reference is valid until the next call.
   Entry& emit(Verb verb, int unit, Lane lane) {
     Entry& entry = program_.schedule.entries.emplace_back();
     entry.verb = verb;
@@ -207,8 +208,8 @@ class Generator {
       return pieces == 1 && buffer >= 0 && buffers_[buffer].tier == hop.after.tier &&
              holds(buffers_[buffer].over, hop.after.over);
     };
-    // The buffer must have the size of the full flat group for summands, and for values that an owner will
-    // broadcast.
+    // For summands, and for values that an owner will broadcast, the buffer must have the size of the full
+    // flat group.
     Placement after = hop.after;
     bool const continues = !last && after.tier == Tier::device;
     if (after.over == Sharding::partial || (after.over == Sharding::owned && continues))

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reports the memory of a plan by category. For a plan that does not fit into memory, throws an error that
-// suggests policies and sizes that fit.
+// Reports how many bytes of memory the plan of a training step needs, by category. If a plan does not fit
+// into memory, throws an error that suggests policies and sizes that fit.
 #pragma once
 
 #include <algorithm>
@@ -54,7 +54,7 @@ struct MemoryReport {
   std::array<std::int64_t, tier_count> total{};  ///< by Tier
 };
 
-/// Returns the bytes of a plan by category:
+/// Returns the bytes of memory that a step plan needs, by category:
 /// - parameters, and gradients;
 /// - optimizer: master weights and moments;
 /// - activations: all buffers that live for only a part of a step, such as activations, gathered weights,
@@ -180,7 +180,8 @@ inline Footprint footprint(UnitLister const& units, RecipeTable const& recipe, S
   };
   PlacementTable const rows = at_world(recipe.placement, shape.world);
   int const owners = rows.uses(Sharding::owned) ? rows.owners : 0;
-  // The ranks of a host have consecutive numbers. Ranks below `owners` differ, and all others are alike.
+  // The ranks of a host have consecutive numbers. Ranks below `owners` have different plans. All further
+  // ranks have equal plans.
   int const first = std::clamp(shape.host_first, 0, shape.world - shape.ranks_on_host());
   int const end = std::min(first + shape.ranks_on_host(), shape.world);
   for (int rank = first; rank < end; ++rank) {

@@ -283,8 +283,8 @@ struct Entry {
   }
   /// Returns the buffer that a transfer, a sum or an update reads for its first item, or -1 if there is none.
   int source_buffer() const { return items.empty() ? at(Role::source) : items.front().source_buffer(); }
-  /// Calls f(operand, item) for each operand. `item` is the number of its item, or -1 for an operand of the
-  /// entry as a whole.
+  /// Calls f(operand, item) for each operand of the entry. `item` is the index in `items` of the operand's
+  /// item, or -1 for an operand of the entry as a whole.
   template <class F>
   void visit_operands(F&& f) const {
     for (Operand const& operand : operands) f(operand, -1);

@@ -250,8 +250,9 @@ class StepBuffers {
       for (int const state : moments(of)) keep(copy_of(state, ++index));
     }
   }
-  /// Returns a host buffer for a copy of the part of a state buffer that this rank writes to a checkpoint.
-  /// `index` is the new buffer's index.
+  /// Adds a host buffer for a copy of the part of a state buffer that this rank writes to a checkpoint.
+  /// `buffer` is the index of the state buffer in Program::buffers. `index` becomes Buffer::index of the new
+  /// buffer. Returns the index of the new buffer in Program::buffers.
   int copy_of(int buffer, int index) {
     Buffer copy = program_.at(buffer);
     copy.kind = Kind::snapshot;

@@ -25,7 +25,8 @@
 namespace tessera {
 inline namespace v0 {
 
-/// The sizes and settings of a step. `batch` is the micro-batch of one rank.
+/// The sizes and settings of a step. `batch` is the number of samples in a micro-batch of one rank,
+/// `accumulation` the number of micro-batches of one rank in a step, and `world` the number of ranks.
 struct StepShape {
   std::int64_t batch = 0;
   std::int64_t sequence = 0;
@@ -62,7 +63,7 @@ struct Buffer {
   int unit = -1;
   int flat = 0;   ///< for state: the number of the unit's flat group
   int index = 0;  ///< its meaning depends on the kind, see BufferKind
-  int slot = 0;   ///< distinguishes buffers that micro-batches use alternately
+  int slot = 0;   ///< the number among equal buffers that micro-batches use in turn; 0 if there is one
   std::int64_t bytes = 0;
   Tier tier = Tier::device;
   bool persistent = false;  ///< true: lives during the whole run; false: from its first to its last use

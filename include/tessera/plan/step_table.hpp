@@ -28,7 +28,7 @@ struct StepRow {
 };
 
 /// One row for each kind of state, in the order in which a step uses them. Two rows with equal `kind` and
-/// `copy` are one buffer (StepRow::same_buffer).
+/// `copy` describe the same buffer (StepRow::same_buffer).
 struct StepTable {
   StepRow weights{};           ///< the weights between steps
   StepRow gathered_weights{};  ///< full weights on the device, as units read them

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Defines the slot `adapters`: whether to train the model's own weights or small added matrices.
+// Defines the slot `adapters` and its policies. A slot is one decision about a run, and a policy makes it.
+// This slot decides: whether to train the model's own weights or small added matrices.
 #pragma once
 
 #include "tessera/policy/slot.hpp"

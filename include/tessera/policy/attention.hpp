@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Defines the slot `attention`: the implementation that computes softmax(QK^T)V.
+// Defines the slot `attention` and its policies. A slot is one decision about a run, and a policy makes it.
+// This slot decides: the implementation that computes softmax(QK^T)V.
 #pragma once
 
 #include "tessera/policy/slot.hpp"

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Defines the slot `capture`: whether a step is launched operation by operation or as one CUDA graph.
+// Defines the slot `capture` and its policies. A slot is one decision about a run, and a policy makes it.
+// This slot decides: whether a step is launched operation by operation or as one CUDA graph.
 #pragma once
 
 #include "tessera/policy/slot.hpp"

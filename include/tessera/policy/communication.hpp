@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Defines the slot `communication`: how ranks exchange buckets, which are groups of tensors sent in one call.
+// Defines the slot `communication` and its policies. A slot is one decision about a run, and a policy makes
+// it. This slot decides: how ranks exchange buckets, which are groups of tensors sent in one call.
 #pragma once
 
 #include "tessera/policy/slot.hpp"

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Defines the slot `device`: where the model computes.
+// Defines the slot `device` and its policies. A slot is one decision about a run, and a policy makes it. This
+// slot decides: where the model computes.
 #pragma once
 
 #include "tessera/core/place.hpp"

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Defines the slot `loss scale`: the factor that keeps small gradients in the range of fp16 (half).
+// Defines the slot `loss scale` and its policies. A slot is one decision about a run, and a policy makes it.
+// This slot decides: the factor that keeps small gradients in the range of fp16 (half).
 #pragma once
 
 #include "tessera/policy/slot.hpp"

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Defines the slot `offload`: which state is stored outside the device's memory, and where.
+// Defines the slot `offload` and its policies. A slot is one decision about a run, and a policy makes it.
+// This slot decides: which state is stored outside the device's memory, and where.
 #pragma once
 
 #include "tessera/core/place.hpp"

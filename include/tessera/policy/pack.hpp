@@ -147,7 +147,8 @@ template <class... Choices>
 inline constexpr std::array<std::string_view, sizeof...(Choices)> choice_names<list<Choices...>>{
     Choices::name...};
 
-/// Returns the index of the choice of Slot with this name, or the number of choices if no choice has it.
+/// Returns the index of a slot's choice by its name, or the number of choices if no choice has the name
+/// `name`. A choice is a policy that a command line can name. `Slot` is the slot.
 template <class Slot>
 constexpr std::size_t choice_index(std::string_view name) {
   auto const& names = choice_names<typename Slot::choices>;
@@ -173,8 +174,8 @@ template <class Slot, class Default, PolicyOf<Slot> P, class... Ps>
 struct pick<Slot, Default, P, Ps...> : canonical<P> {};
 
 /// `config` is a Config of one policy for each slot. The list Filled has the policies of the first slots. The
-/// list Open has the remaining slots. Each of them gets its policy in the pack Ps, or the slot's default if
-/// the pack has none. The pack must have no mistake.
+/// list Open has the remaining slots. Each slot of Open gets its policy in the pack Ps, or the slot's default
+/// if the pack has none. The pack must have no mistake.
 template <class Filled, class Open, class... Ps>
 struct fill;
 template <class... Filled, class... Ps>

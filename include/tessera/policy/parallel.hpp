@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Defines the slot `parallel`: the kinds of parallelism (data, tensor, pipeline) that divide the ranks of a
-// run.
+// Defines the slot `parallel` and its policies. A slot is one decision about a run, and a policy makes it.
+// This slot decides: the kinds of parallelism (data, tensor, pipeline) that divide the ranks of a run.
 #pragma once
 
 #include "tessera/policy/slot.hpp"

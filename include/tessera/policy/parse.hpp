@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Converts recipes to and from text: from names on a command line to a table, and back to one line for logs.
+// Converts recipes (sets of policies) to and from text: from the names of policies on a command line to a
+// RecipeTable, and from a RecipeTable to one line for logs.
 #pragma once
 
 #include <algorithm>

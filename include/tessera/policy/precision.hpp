@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Defines the slot `precision`: the number formats of parameters, activations, gradients, transfers between
-// ranks, sums and master weights.
+// Defines the slot `precision` and its policies. A slot is one decision about a run, and a policy makes it.
+// This slot decides: the number formats of parameters, activations, gradients, transfers between ranks, sums
+// and master weights.
 #pragma once
 
 #include "tessera/core/dtype.hpp"

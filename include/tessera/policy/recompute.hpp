@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Defines the slot `recompute`: which activations the backward pass recomputes instead of keeping them.
+// Defines the slot `recompute` and its policies. A slot is one decision about a run, and a policy makes it.
+// This slot decides: which activations the backward pass recomputes instead of keeping them.
 #pragma once
 
 #include "tessera/policy/slot.hpp"

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Defines the slot `reduction`: whether every floating-point sum of the step has a fixed order.
+// Defines the slot `reduction` and its policies. A slot is one decision about a run, and a policy makes it.
+// This slot decides: whether every floating-point sum of the step has a fixed order.
 #pragma once
 
 #include "tessera/policy/slot.hpp"

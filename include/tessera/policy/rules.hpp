@@ -2,10 +2,10 @@
 // Lists every rule between policies, such as "Capture<Graph> needs On<Cuda>". A recipe that follows all rules
 // is legal.
 //
-// A rule is a function of a recipe's table of plain data. So one rule with one error message serves two
-// purposes. The class `rules`, a base class of every trainer, applies it at compile time. The function
-// `broken_rule` applies it to recipes from command lines at run time. If a recipe breaks several rules, only
-// the first one is reported.
+// A rule is a function of a RecipeTable, the plain data of a recipe. So one rule with one error message
+// serves two purposes. The class `rules`, a base class of every trainer, applies the rule at compile time.
+// The function `broken_rule` applies it at run time to recipes from command lines. If a recipe breaks several
+// rules, only the first one is reported.
 #pragma once
 
 #include <cstddef>

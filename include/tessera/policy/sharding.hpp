@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Defines the slot `sharding`: how state is distributed over the data-parallel ranks.
+// Defines the slot `sharding` and its policies. A slot is one decision about a run, and a policy makes it.
+// This slot decides: how state is distributed over the data-parallel ranks.
 #pragma once
 
 #include "tessera/policy/slot.hpp"

@@ -31,13 +31,13 @@ inline namespace v0 {
 /// The choice "nothing": Offload<None>, Recompute<None>, LossScale<None>.
 struct None;
 
-/// A type that has a policy_slot.
+/// Whether the type P is a policy: it has the member type policy_slot.
 template <class P>
 concept Policy = requires {
   typename P::policy_slot;
 };
 
-/// A policy for this slot.
+/// Whether the type P is a policy for the slot Slot.
 template <class P, class Slot>
 concept PolicyOf = Policy<P> && std::same_as<typename P::policy_slot, Slot>;
 

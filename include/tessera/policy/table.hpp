@@ -18,13 +18,13 @@ inline namespace v0 {
 /// values. Only a micro-batch gradient is partial; stored state never is.
 enum class Sharding : std::uint8_t { replicated, sharded, owned, partial };
 enum class LossScaleKind : std::uint8_t { none, fixed, dynamic };
-/// The activations that the backward pass recomputes. The others are kept in memory.
+/// The activations that the backward pass recomputes. All other activations are kept in memory.
 enum class RecomputeKind : std::uint8_t { none, gelu, block, every };
 enum class ReductionKind : std::uint8_t { fast, ordered };
 enum class CommunicationKind : std::uint8_t { tuned };
 enum class CaptureKind : std::uint8_t { eager, graph };
 enum class AttentionKind : std::uint8_t { automatic, reference, fused, cudnn };
-/// The parameters that are trained instead of a model's weights.
+/// The adapters that are trained instead of a model's weights; `none`: the weights themselves are trained.
 enum class AdapterKind : std::uint8_t { none, lora };
 
 constexpr std::string_view name_of(Sharding sharding) {

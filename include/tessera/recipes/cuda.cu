@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Implements the functions that the library needs for GPUs (DeviceRecipes in devices.hpp).
+// Implements the functions that the library tessera::recipes needs for GPUs (DeviceRecipes in devices.hpp).
 #include "tessera/backend/cuda/products/measured_plans.cuh"
 #include "tessera/cuda.cuh"
 #include "tessera/recipes/devices.hpp"

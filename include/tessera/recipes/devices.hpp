@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Declares the functions that the library provides for each device, for the sources of tessera::recipes.
+// Declares the functions that the library tessera::recipes provides for each device, for the sources of the
+// library.
 #pragma once
 
 #include <cstddef>
@@ -68,6 +69,7 @@ StepPlan record_on(AnyModel const& model, CheckedRecipe const& recipe, TrainerOp
   });
 }
 
+/// Pointers to the library's functions for one device. The functions of any_trainer.hpp call them.
 struct DeviceRecipes {
   std::unique_ptr<AnyTrainer> (*make)(AnyModel const& model, CheckedRecipe const& recipe, comm::Comm comm,
                                       TrainerOptions const& options);
@@ -79,7 +81,8 @@ struct DeviceRecipes {
   DeviceFacts (*facts)();
   MemoryLimit (*memory_limit)(TrainerOptions const& options);  ///< needs a device
   void (*run)(int ranks, std::function<void(comm::Comm&)> const& fn, RunOptions const& options);
-  comm::Comm (*connect)(std::shared_ptr<comm::Launch> const& launch);            ///< of this process's rank
+  /// Returns the communicator of this process's rank in a launch of several processes.
+  comm::Comm (*connect)(std::shared_ptr<comm::Launch> const& launch);
   std::unique_ptr<ProductPlans> (*measure_products)(std::string const& folder);  ///< null: not supported
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compiles the training engine for float on a GPU, and the operations that models call there.
+// Compiles, for float on a GPU, the training engine and the operations that models call.
 #include "tessera/cuda.cuh"
 #include "tessera/recipes/engine.hpp"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compiles the training engine for half on the CPU, and the operations that models call there.
+// Compiles, for half on the CPU, the training engine and the operations that models call.
 #include "tessera/recipes/engine.hpp"
 
 namespace tessera {

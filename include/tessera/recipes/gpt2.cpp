@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compiles GPT-2's functions for every engine, and defines its entry in the list of families.
+// Compiles the functions of GPT-2 for every engine. Also defines the ModelFamily of GPT-2, which describes
+// its models to programs.
 #include "tessera/nn/gpt2.hpp"
 
 #include "tessera/recipes/model_functions.hpp"

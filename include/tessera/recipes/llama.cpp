@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compiles LLaMA's functions for every engine, and defines its entry in the list of families.
+// Compiles the functions of LLaMA for every engine. Also defines the ModelFamily of LLaMA, which describes
+// its models to programs.
 #include "tessera/nn/llama.hpp"
 
 #include <string>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Defines a macro that compiles the functions of a model into tessera::recipes. The class Trainer gets them
-// from detail::library_functions.
+// Defines a macro that compiles the functions of a model into tessera::recipes. The class Trainer gets these
+// compiled functions from detail::library_functions.
 #pragma once
 
 #include "tessera/train/compiled_model.hpp"

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compiles OPT's functions for every engine, and defines its entry in the list of families.
+// Compiles the functions of OPT for every engine. Also defines the ModelFamily of OPT, which describes its
+// models to programs.
 #include "tessera/nn/opt.hpp"
 
 #include "tessera/recipes/model_functions.hpp"

@@ -31,7 +31,7 @@ std::vector<RecipeTable> const& registered_recipes() {
               parse_recipe({.sharding = sharding, .precision = precision, .offload = offload});
           if (broken_rule(table) || unsupported_reason(table) || uses_files(table.placement)) continue;
           if (table.precision != DType::f64)
-            tables.push_back(table);  // fp64 is only for gradient checks, so comparisons leave it out
+            tables.push_back(table);  // fp64 is only for gradient checks, so this list leaves it out
         }
     return tables;
   }();

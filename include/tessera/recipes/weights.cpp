@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compiles files of weights, model folders and adapters for programs that link tessera::recipes.
+// Compiles the functions that read and write files of weights, model folders and adapters, for programs that
+// link tessera::recipes.
 #define TESSERA_RECIPES_LINKED
 #include "tessera/io/adapter_definitions.hpp"
 #include "tessera/io/file_definitions.hpp"

@@ -23,7 +23,7 @@
 namespace tessera {
 inline namespace v0 {
 
-/// The arenas of one rank, its file, and the addresses of all buffers of a plan.
+/// Owns the arenas of one rank and its file, and has the addresses of all buffers of a plan.
 template <class Place>
 class StepMemory {
  public:

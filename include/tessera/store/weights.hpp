@@ -80,7 +80,7 @@ class WeightAccess {
       Buffer const& master = plan_.train.at(plan_.train.find(plan_.master_kind(of), of));
       Range const elements = plan_.elements_of(all[index]);
       for (Range now{elements.begin, elements.begin}; now.end < elements.end; now.begin = now.end) {
-        bool const split = plan_.is_split(master);  // rank k of the first row of the mesh has shard k
+        bool const split = plan_.is_split(master);  // shard k of the first replica is on rank k
         std::int64_t const shard = now.begin / plan_.flat(of).shard;
         now.end = std::min(elements.end, (now.begin / checkpoint_chunk + 1) * checkpoint_chunk);
         if (split) now.end = std::min(now.end, (shard + 1) * plan_.flat(of).shard);
@@ -108,8 +108,9 @@ class WeightAccess {
     std::byte* staging = nullptr;
   };
 
-  /// Computes the initial values of buffer `number` of a flat group on the device. Returns false if the host
-  /// has to compute these values instead. Skips padding, which is zero in a new arena.
+  /// Computes the initial values of a flat group on the device, in the buffer with the index `number` of the
+  /// training program. Returns false if the host has to compute these values instead. Skips padding, which is
+  /// zero in a new arena.
   bool filled_there(std::uint64_t seed, Flat of, int number) {
     Buffer const& buffer = plan_.train.at(number);
     if (buffer.tier != Tier::device) return false;

@@ -71,7 +71,7 @@ DeviceFacts device_facts(Device device);
 class ProductPlans {
  public:
   virtual ~ProductPlans() = default;
-  /// Returns how many different products used a measured algorithm since the last call. A product that
+  /// Returns how many different matrix products used a measured algorithm since the last call. A product that
   /// several ranks compute counts once.
   virtual std::size_t take_used() = 0;
   /// Returns why an algorithm was not measured or not stored, or an empty text if there was no failure.

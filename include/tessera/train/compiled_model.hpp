@@ -84,8 +84,8 @@ void add_all_functions(ModelFunctions& functions) {
 template <class M>
 inline constexpr bool in_library =
     std::is_same_v<M, Gpt2> || std::is_same_v<M, Opt> || std::is_same_v<M, Llama>;
-/// Returns the functions of a model that the library contains (in_library). The library defines this
-/// function.
+/// Returns the unit functions of the model `M`, which must be one of the models in the compiled library (see
+/// in_library). This header only declares the function. The compiled library contains its definition.
 template <class M, class Place, class T>
 UnitFunctions<Place, T> library_functions();
 

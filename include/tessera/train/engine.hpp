@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Implements a trainer of any recipe on one device, in one number format.
+// Defines the class Engine, which implements the trainer of one rank. An Engine type runs every recipe with
+// one device and one number format.
 #pragma once
 
 #include <algorithm>
@@ -190,12 +191,12 @@ class Engine : public AnyTrainer, private StateAccess {
   EntryTimer* timer_ = nullptr;
   std::array<std::shared_ptr<Readback>, static_cast<std::size_t>(slots)> readbacks_;
   int next_slot_ = 0;
-  comm::Traffic traffic_;                      // of the last step that did not replay a CUDA graph
+  comm::Traffic traffic_;                      // counted in the last step that did not replay a CUDA graph
   std::optional<Clock::time_point> last_end_;  // the end of the last step; set only on the CPU
   std::int64_t attempted_ = 0;
   std::exception_ptr failure_;
   bool filled_ = false;
-  HostArena staging_;  // for checkpoints; empty if the plan has memory for them
+  HostArena staging_;  // host memory for checkpoints; empty if the plan has this memory
 };
 
 template <class Place, class T>
@@ -512,7 +513,7 @@ double Engine<Place, T>::evaluate(Batch const& batch) {
     Sums const own{sum.loss, static_cast<double>(sum.valid_tokens)};
     transport_.all_gather(&own, all.data(), sizeof own, {"evaluate", "head", micro});
     comm::ProcessGroup const by = plan_.losses_by();
-    for (int part = 0; part < by.count; ++part) {  // one order of the sum, for any number of ranks
+    for (int part = 0; part < by.count; ++part) {  // in the order of the global batch's micro-batches
       Sums const& sums = all[static_cast<std::size_t>(by.rank(part))];
       loss += sums.loss;
       counted += sums.counted;

@@ -11,7 +11,7 @@ inline namespace v0 {
 /// Makes a GPT-2 of any sizes. Throws Error(config) for invalid sizes.
 AnyModel any_model(Gpt2Options const& sizes);
 
-/// Returns GPT-2's entry in the list of model families.
+/// Returns the ModelFamily of GPT-2: its name, the sizes of its models and the function that makes a model.
 ModelFamily gpt2_family();
 
 }  // namespace v0

@@ -11,7 +11,7 @@ inline namespace v0 {
 /// Makes a LLaMA of any sizes. Throws Error(config) for invalid sizes.
 AnyModel any_model(LlamaOptions const& sizes);
 
-/// Returns LLaMA's entry in the list of model families.
+/// Returns the ModelFamily of LLaMA: its name, the sizes of its models and the function that makes a model.
 ModelFamily llama_family();
 
 }  // namespace v0

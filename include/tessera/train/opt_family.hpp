@@ -11,7 +11,7 @@ inline namespace v0 {
 /// Makes an OPT of any sizes. Throws Error(config) for invalid sizes.
 AnyModel any_model(OptOptions const& sizes);
 
-/// Returns OPT's entry in the list of model families.
+/// Returns the ModelFamily of OPT: its name, the sizes of its models and the function that makes a model.
 ModelFamily opt_family();
 
 }  // namespace v0

@@ -20,7 +20,7 @@
 namespace tessera {
 inline namespace v0 {
 
-/// The largest number of micro-batches in a step.
+/// The largest number of micro-batches of one rank in a step.
 inline constexpr int max_accumulation = 16384;
 
 /// The settings of a trainer that are chosen at run time. All ranks must have the same settings, except for
@@ -41,7 +41,7 @@ struct TrainerOptions {
   double first_rate = 0.0;       ///< the rate at which the warm-up of DeepSpeed's schedules begins
   bool log_warmup = true;  ///< DeepSpeed's warm-up rises with the logarithm of the step; false: linearly
 
-  std::int64_t batch = 0;     ///< micro-batch of one rank; 0: taken from the first batch
+  std::int64_t batch = 0;     ///< samples in a micro-batch of one rank; 0: taken from the first batch
   std::int64_t sequence = 0;  ///< tokens per sample; 0: taken from the first batch
   int accumulation = 1;       ///< micro-batches per rank and step; from the first batch if `batch` is 0
 
@@ -49,7 +49,7 @@ struct TrainerOptions {
   int threads = 0;                ///< threads of this rank; 0: the machine's cores / the ranks, at least 1
   std::int64_t bucket_bytes = 0;  ///< minimum size of a bucket of micro-batch gradients
   int recompute_every = 2;        ///< blocks whose activations Recompute<Every> recomputes together
-  int replicas = 1;  ///< copies of all sharded state, one per world / replicas ranks (hybrid sharding)
+  int replicas = 1;  ///< copies of all sharded state; world / replicas ranks share a copy (hybrid sharding)
   int prefetch = 1;  ///< units by which weights are gathered early and gradients reduced late; 0: no overlap
   int channels = 1;  ///< communicators per group of ranks; 2: the second one gathers weights
   int weight_lag = 0;  ///< units by which weight gradients run behind input gradients, on a separate stream

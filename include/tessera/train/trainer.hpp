@@ -27,8 +27,8 @@ inline namespace v0 {
 
 namespace detail {
 
-/// Returns a model's functions for a device and a number format. If the linked library contains this model,
-/// returns the library's functions.
+/// Returns the functions of the model M for the device Place and the number format T. If the program links
+/// tessera::recipes and this library contains the compiled functions of M, returns these functions.
 template <class M, class Place, class T>
 UnitFunctions<Place, T> functions_of() {
 #if defined(TESSERA_LINKED_ENGINES)

@@ -57,8 +57,8 @@ class AnyTrainer {
   virtual StateAccess& state() = 0;
 
   virtual StepPlan const& plan() const = 0;
-  /// Returns the largest number of bytes in use so far in one of the rank's memories. The plan's prediction
-  /// is plan().arena_bytes.
+  /// Returns the largest number of bytes that this rank has used so far in the memory tier `tier`. The plan's
+  /// prediction is plan().arena_bytes.
   virtual std::int64_t peak_bytes(Tier tier) const = 0;
   /// Returns the bytes read from and written to the rank's file. The plan's prediction for each step is
   /// plan().file_traffic().
@@ -83,8 +83,8 @@ struct ErasedModel {
 namespace detail {
 
 /// Makes the trainer of one device and number format. `open` opens the file for state on a disk; it may be
-/// null if the recipe keeps no state on a disk. All ranks must call it together. Throws the errors of
-/// BasicTrainer's constructor. Defined in engine.hpp, or compiled in tessera::recipes.
+/// null if the recipe keeps no state on a disk. All ranks must call make_engine together. Throws the errors
+/// of BasicTrainer's constructor. Defined in engine.hpp, or compiled in tessera::recipes.
 template <class Place, class T>
 std::unique_ptr<AnyTrainer> make_engine(ErasedModel<Place, T> model, RecipeTable const& recipe,
                                         comm::Comm comm, TrainerOptions const& options, OpenStateFile open);

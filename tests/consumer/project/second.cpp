@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A second translation unit that includes the whole library. If a header defines a symbol that is not inline,
-// linking the two units fails.
+// The second translation unit of a user's program. It includes the whole library, as the first unit does. If
+// a header of the library defines a symbol that is not inline, the program cannot be linked.
 #include "second.hpp"
 
 #include <tessera/tessera.hpp>

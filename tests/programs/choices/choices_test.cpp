@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests every policy of every slot (kind of policy), including one that CMakeLists.txt adds as a user would.
-// Each policy must be accepted on command lines, listed in their help, and have a distinct name in results.
-// The registry of compiled recipes must contain each policy that engines support.
+// Tests every policy of every slot (kind of policy). CMakeLists.txt adds one policy to the library as a user
+// would, and the tests include this policy. The programs must accept each policy on their command lines and
+// list it in their help. The result tables must have a distinct name for each policy. The registry of
+// compiled recipes (combinations of policies) must contain each policy that engines support.
 #include <algorithm>
 #include <set>
 #include <string>
@@ -23,10 +24,11 @@ namespace {
 using namespace tessera;
 using namespace programs;
 
-/// `flags` has the spellings of one flag, separated by commas. Returns the last spelling.
+/// `flags` has all spellings of one command-line flag, separated by commas. Returns the last spelling.
 std::string last_of(std::string const& flags) { return flags.substr(flags.rfind("--")); }
 
-/// Declares flags with `declare`, parses `words` with them, and returns the help text.
+/// Declares the flags of a program with `declare`, parses the command line `words` with these flags, and
+/// returns the help text of the program.
 template <class Declare>
 std::string parsed(Declare const& declare, std::vector<char const*> const& words) {
   cli::CommandLine line("program", "A program.", "");
@@ -66,7 +68,8 @@ TEST_CASE("every choice of every slot is a value of the command line and has a n
       std::replace(title.begin(), title.end(), ' ', '_');
       CHECK(row.contains(title));
 
-      // Result rows that differ only in the policy of this slot must have different names.
+      // Two rows of the result table that differ only in the policy of the slot `Slot` must have different
+      // experiment names.
       if constexpr (!std::is_same_v<Slot, slot::device>) {
         flags.slots.template of<Slot>() = cli::slot_choices<Slot>();
         std::vector<cli::Point> const all = cli::make_matrix(flags, 256);

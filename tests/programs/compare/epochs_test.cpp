@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests the statistics of an epoch (one pass over the data) and the rows for epochs in the log.
+// Tests the statistics of an epoch (one pass over the data), and the lines that `compare` writes to the log
+// for each epoch.
 #include <cmath>
 #include <cstddef>
 #include <optional>
@@ -16,7 +17,7 @@ namespace compare = programs::compare;
 using namespace row_support;
 
 TEST_CASE("epochs are sums of their steps, weighed by the tokens that count") {
-  cli::EpochSums sums(5, 2, 8);  // 5 samples, 2 per step, 8 tokens each: an epoch has 3 steps
+  cli::EpochSums sums(5, 2, 8);  // 5 samples, 2 samples per step, 8 tokens per sample: 3 steps per epoch
   std::vector<programs::results::EpochLogRow> epochs;
   for (int step = 1; step <= 6; ++step) {
     ts::StepReport report;
@@ -49,7 +50,7 @@ TEST_CASE("an epoch within which a run goes on is whole, or not known") {
     of.valid_tokens = 8;
     return of;
   };
-  cli::EpochSums whole(5, 2, 8);  // an epoch has 3 steps
+  cli::EpochSums whole(5, 2, 8);  // 3 steps per epoch
   CHECK_FALSE(whole.add(report(1)));
   cli::EpochSums resumed(5, 2, 8, 1, whole.part()), unknown(5, 2, 8, 1);
   CHECK_FALSE(unknown.part());
@@ -69,7 +70,8 @@ TEST_CASE("an epoch within which a run goes on is whole, or not known") {
   CHECK(ended[1]->loss_with_padding == ended[0]->loss_with_padding);
   CHECK(std::isnan(ended[2]->loss));
   CHECK(cli::epoch_text(*ended[2]) == "epoch 1 | 3 steps | - s | - samples/s | loss -");
-  // This resumed run has all steps of epoch 2.
+  // `unknown` resumed in epoch 1 without the sums of step 1, so its loss of epoch 1 is unknown. It has all
+  // steps of epoch 2, so its loss of epoch 2 is known.
   for (int step = 4; step <= 6; ++step) ended[2] = unknown.add(report(step));
   CHECK(ended[2]->loss == 5.0);
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests the comparison that `compare` runs without flags and that needs about one minute: the number of steps
-// that it chooses, its duration, and its closing message.
+// Tests the comparison that the program `compare` runs if it gets no flags. This comparison needs about one
+// minute. The tests check the number of training steps that `compare` chooses, the estimated duration, and
+// the closing message.
 #include "compare/minute.hpp"
 
 #include <cstddef>
@@ -29,7 +30,8 @@ std::vector<cli::Point> first_minute() {
   return compare::minute_of(cli::make_matrix(settings.matrix, 0), settings);
 }
 
-/// Returns the measurement of the first row, with `start_s` seconds of startup and `step_s` seconds per step.
+/// Returns an artificial measurement of the first row of the result table: `start_s` seconds of startup, and
+/// `step_s` seconds for the slower of the two timed steps.
 compare::Measured first_row(double start_s, double step_s) {
   compare::Measured row;
   row.point = first_minute().front();
@@ -80,8 +82,9 @@ TEST_CASE("the first row says how much fits into what is left of the minute") {
     return std::to_string(points.size()) + " x " + std::to_string(settings.warmup) + " + " +
            std::to_string(settings.steps) + ": " + cli::fixed(seconds, 1) + " s";
   };
-  // Each text has the form "rows x warm-up steps + timed steps: seconds", with the estimated duration of all
-  // rows. The estimate uses the slower of the two timed steps and adds 25 %.
+  // Each expected text below has the form "number of rows x number of warm-up steps + number of timed steps:
+  // seconds". The seconds are the estimated duration of all rows of the result table. The estimate uses the
+  // slower of the two timed steps and adds 25 %.
   CHECK(chosen(first_row(0.1, 0.04), 0.0) == "8 x 5 + 20: 11.0 s");
   CHECK(chosen(first_row(0.1, 0.04), 50.0) == "8 x 5 + 12: 7.8 s");
   CHECK(chosen(first_row(0.1, 0.04), 57.0) == "3 x 1 + 2: 0.8 s");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests how the figures of published comparisons appear next to rows that were measured and to rows that
-// failed.
+// Tests how `compare` prints the figures of published comparisons next to the rows of its own result table.
+// Some of these rows were measured and others failed.
 #include "results/published.hpp"
 
 #include <string>
@@ -14,7 +14,8 @@ using namespace tessera;
 using namespace programs;
 using results::Row;
 
-/// Returns a result row of the model gpt2 on one GPU, with a sharding and a status.
+/// Returns a row of the result table for the model gpt2 on one GPU, with the sharding policy `sharding` and
+/// the status `status`. Only a row with the status "ok" has measured values.
 Row row_of(std::string const& sharding, std::string const& status) {
   Row row = results::empty_row();
   row["model"] = "gpt2";

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests how result rows are computed from measurements.
+// Tests how `compare` computes the rows of its result table from measurements of training runs.
 #include "compare/report.hpp"
 
 #include <cmath>
@@ -52,7 +52,7 @@ TEST_CASE("a row says how the algorithms of its products were chosen, where ther
   row = compare::result_rows(rows, settings)[0];
   CHECK(row["product_plans"] == "measured");
   CHECK(row["measured_products"] == 15);
-  rows[0].repeats.clear();  // a row that did not run has no repeats
+  rows[0].repeats.clear();  // the training run of this row failed, so it has no repeats
   rows[0].status = "failed";
   CHECK(compare::result_rows(rows, settings)[0]["product_plans"].is_null());
 }
@@ -64,10 +64,11 @@ TEST_CASE("deviations over repeats and from step to step stand apart") {
   for (std::size_t at = 0; at < steps.size(); ++at) rows[0].repeats[at].timed = steps_of(rows[0], steps[at]);
   auto const row = compare::result_rows(rows, settings)[0];
   CHECK(row["median_step_time_s"].get<double>() == doctest::Approx(0.150));
-  // The means of the three repeats are 100, 200 and 150 ms.
+  // The row has three repeats of the same training run. Their mean step times are 100, 200 and 150 ms.
   CHECK(row["std_step_time_s"].get<double>() == doctest::Approx(0.050));
-  // A deviation is the difference of a step from the mean of its repeat. The deviations are 10 and 10 ms, 10
-  // and 10 ms, and 10, 10 and 0 ms. 7 steps less 3 means give 4 degrees of freedom.
+  // The deviation of a step is the difference between its time and the mean of its repeat. The absolute
+  // deviations are 10 and 10 ms in the first repeat, 10 and 10 ms in the second, and 10, 10 and 0 ms in the
+  // third. 7 steps less 3 means give 4 degrees of freedom.
   CHECK(row["step_to_step_std_s"].get<double>() == doctest::Approx(std::sqrt(6 * 100.0 / 4) * 1e-3));
   double const tokens = 16 * 128;
   CHECK(row["median_tokens_per_sec"].get<double>() == doctest::Approx(tokens / 0.150));
@@ -80,7 +81,9 @@ TEST_CASE("memory beside the arenas is what came since the start") {
   CHECK(cli::library_bytes_of(100 * mb, 1700 * mb, 1000 * mb) == 600 * mb);
   CHECK_FALSE(cli::library_bytes_of(std::nullopt, 1700 * mb, 0));
   CHECK_FALSE(cli::library_bytes_of(100 * mb, std::nullopt, 0));
-  CHECK_FALSE(cli::library_bytes_of(1000 * mb, 1700 * mb, 1000 * mb));  // another process freed memory
+  // At the end, the device uses 700 MB more than at the start, but the arenas need 1000 MB. Another process
+  // has therefore freed memory, and the result is unknown.
+  CHECK_FALSE(cli::library_bytes_of(1000 * mb, 1700 * mb, 1000 * mb));
   CHECK_FALSE(ts::allocated_bytes(ts::Device::cpu, 0));
   compare::Settings const settings = asked(lists());
   auto rows = measured(settings, 4, 2);
@@ -123,10 +126,10 @@ TEST_CASE("utilisation is of a peak that is documented, else of what was measure
   CHECK_FALSE(share({"NVIDIA H200"}, 0));
   CHECK_FALSE(share({"A device of tomorrow", "A device of tomorrow"}, 0));
   CHECK(known({"NVIDIA H200", "NVIDIA H200"}, 0).mfu_against == "documented");
-  // The library has no documented peak for the CPU.
+  // `mfu_pct` is a percentage of the device's peak rate. The library has no documented peak rate for the CPU.
   CHECK(compare::result_rows(rows, settings)[0]["mfu_pct"].is_null());
   CHECK(compare::result_rows(rows, settings)[0]["mfu_against"].is_null());
-  CHECK_FALSE(ts::product_rate(rows[0].point.recipe));  // the CPU's peak is not measured either
+  CHECK_FALSE(ts::product_rate(rows[0].point.recipe));  // nor a measured peak rate
   measured_rate = 2e12;
   CHECK(*share({"NVIDIA H200", "NVIDIA H200"}, 0) == doctest::Approx(100.0 * rate * flops / 989.4e12));
   CHECK(*share({"A device of tomorrow", "A device of tomorrow"}, 0) ==
@@ -141,7 +144,8 @@ TEST_CASE("a row says which attention ran, and which was asked for") {
   matrix.slots.of<ts::slot::attention>() = {"auto", "reference", "fused"};
   compare::Settings const settings = asked(matrix);
   auto rows = measured(settings);
-  CHECK(compare::result_rows(rows, settings)[0]["attention"].is_null());  // the model has no attention
+  // no measurement names an attention kernel
+  CHECK(compare::result_rows(rows, settings)[0]["attention"].is_null());
   for (auto& row : rows) row.repeats.front().attention = ts::AttentionKind::fused;
   rows.push_back(rows[1]);
   rows[3].status = "failed";

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides artificial measurements and the tables that `compare` prints for them.
+// Provides the tests of `compare` with artificial measurements, and with the tables that `compare` prints for
+// these measurements.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +18,8 @@ namespace row_support {
 namespace cli = programs::cli;
 namespace compare = programs::compare;
 
-/// Returns the settings of a comparison whose rows are all combinations in `matrix`.
+/// Returns the settings of a comparison. The comparison has one row for each combination of the values in
+/// `matrix`.
 inline compare::Settings asked(cli::MatrixFlags matrix) {
   compare::Settings settings;
   settings.matrix = std::move(matrix);
@@ -33,7 +35,7 @@ inline cli::MatrixFlags lists() {
   return matrix;
 }
 
-/// Returns timed steps for the measurement `row`, with these durations in milliseconds.
+/// Returns timed steps for the measurement `row`. Each element of `milliseconds` is the duration of one step.
 inline compare::TimedSteps steps_of(compare::Measured const& row, std::vector<double> const& milliseconds) {
   compare::TimedSteps timed;
   for (double const each : milliseconds) {
@@ -44,13 +46,14 @@ inline compare::TimedSteps steps_of(compare::Measured const& row, std::vector<do
   }
   return timed;
 }
-/// Replaces the timed steps of the last repeat of a row.
+/// Replaces the timed steps of the last repeat (run of the same training) of `row`. Each element of
+/// `milliseconds` is the duration of one step.
 inline void set_steps(compare::Measured& row, std::vector<double> const& milliseconds) {
   row.repeats.back().timed = steps_of(row, milliseconds);
 }
 
-/// Returns all rows of a comparison as if they had been measured, with `steps` steps of 100 ms in each
-/// repeat.
+/// Returns one artificial measurement for each row of the comparison `settings`. Each measurement has
+/// `repeats` repeats of the same training run. Each repeat has `steps` steps of 100 ms.
 inline std::vector<compare::Measured> measured(compare::Settings const& settings, int steps = 4,
                                                int repeats = 1) {
   std::vector<compare::Measured> rows;
@@ -89,7 +92,7 @@ inline bool has(std::string const& text, std::string const& part) {
   return text.find(part) != std::string::npos;
 }
 
-/// Returns the text with every run of spaces replaced by one space.
+/// Returns the text `text` with each sequence of spaces replaced by one space.
 inline std::string squeezed(std::string text) {
   auto const both = [](char one, char other) { return one == ' ' && other == ' '; };
   text.erase(std::unique(text.begin(), text.end(), both), text.end());

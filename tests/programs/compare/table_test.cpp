@@ -37,8 +37,8 @@ TEST_CASE("lists that vary are columns of one table") {
   CHECK(has(squeezed(text), "\n1 1 1280 1.00 "));
   CHECK(has(squeezed(text), "\n2 8 20480* 16.00 "));
 
-  // Rows of different precisions are in different tables. If each precision has only one row, all rows are in
-  // one table.
+  // `compare` prints one table for each precision. If each precision has only one row, `compare` prints all
+  // rows in one table.
   settings.matrix.slots.of<ts::slot::precision>() = {"fp32", "bf16"};
   text = table(measured(settings), settings);
   CHECK(count(text, "speedup against") == 2);
@@ -51,10 +51,11 @@ TEST_CASE("lists that vary are columns of one table") {
   settings.matrix.slots.of<ts::slot::precision>() = {"bf16"};
   auto const rows = compare::result_rows(measured(settings), settings);
   CHECK(rows[0]["speedup"] == 1.0);
-  CHECK(rows[1]["speedup"].is_null());  // models differ, so no speedup
+  CHECK(rows[1]["speedup"].is_null());  // the two rows have different models, so no speedup
 
-  // Every slot (kind of policy) with several values has a column. A slot whose value follows from that of
-  // another slot has no column.
+  // A slot is a kind of policy, such as sharding or loss scale. Every slot for which the rows have several
+  // policies has a column. If the policy of one slot decides the policy of another, as the precision decides
+  // the loss scale, the second slot has no column.
   settings = asked(lists());
   settings.matrix.slots.of<ts::slot::precision>() = {"fp16"};
   settings.matrix.slots.of<ts::slot::loss_scale>() = {"dynamic", "static"};
@@ -66,7 +67,8 @@ TEST_CASE("lists that vary are columns of one table") {
   settings.matrix.slots.of<ts::slot::loss_scale>() = {};
   CHECK_FALSE(has(table(measured(settings), settings), "loss scale"));
 
-  // If a table has only one row, the settings of the row are in the heading, not in columns.
+  // If a table has only one row, the heading of the table shows the recipe and the sizes of this row. The
+  // table then has no columns for them.
   settings = asked(lists());
   settings.matrix.slots.of<ts::slot::sharding>() = {"zs3"};
   text = table(measured(settings), settings);
@@ -87,7 +89,7 @@ TEST_CASE("a table fits its terminal and says what it left out") {
   }
   std::string const wide = table(rows, settings), narrow = table(rows, settings, 60);
   CHECK_FALSE(has(wide, "left out"));
-  CHECK(has(wide, " +- "));  // the deviation over repeats
+  CHECK(has(wide, " +- "));  // the standard deviation over the repeats
   CHECK(has(narrow, "columns that do not fit the terminal: "));
   std::string const above = narrow.substr(0, narrow.find("\n\n"));
   for (std::size_t begin = 0; begin < above.size();) {
@@ -96,7 +98,8 @@ TEST_CASE("a table fits its terminal and says what it left out") {
     CHECK(end - begin <= 60);
     begin = end + 1;
   }
-  // With only one repeat, the deviation is unknown, so its column is left out.
+  // With only one repeat of each row, the deviation over repeats is unknown, so the table has no column for
+  // it.
   for (auto& row : rows) row.repeats.resize(1);
   CHECK_FALSE(has(table(rows, settings).substr(0, 300), " +- "));
 }
@@ -107,17 +110,20 @@ TEST_CASE("all speedups of a table have one base") {
   matrix.slots.of<ts::slot::offload>() = {"cpu_optimizer", "none"};
   compare::Settings const settings = asked(matrix);
   auto rows = measured(settings);
-  set_steps(rows[0], {200, 200});  // zs2, offloaded
-  set_steps(rows[1], {400, 400});  // zs0, offloaded
-  set_steps(rows[2], {80, 80});    // zs2
+  set_steps(rows[0], {200, 200});  // ZeRO stage 2, offload
+  set_steps(rows[1], {400, 400});  // ZeRO stage 0, offload
+  set_steps(rows[2], {80, 80});    // ZeRO stage 2, no offload
   auto known = compare::result_rows(rows, settings);
   for (auto const& row : known) CHECK(row["speedup_against"] == "zs0_bf16_ranks4_bs4_sl128");
   CHECK(known[0]["speedup"] == doctest::Approx(0.5));
-  CHECK(known[1]["speedup"] == doctest::Approx(0.25));  // this row differs from the reference only in offload
+  // known[3], the reference of all speedups, is ZeRO stage 0 without offload. known[1] differs from it only
+  // in the offload.
+  CHECK(known[1]["speedup"] == doctest::Approx(0.25));
   CHECK(known[2]["speedup"] == doctest::Approx(1.25));
   CHECK(known[3]["speedup"] == 1.0);
   CHECK(has(table(rows, settings), "speedup against zs0_bf16_ranks4_bs4_sl128\n"));
-  rows[3].status = "oom";  // without zs0, the row of zs2 without offload is the reference
+  // If ZeRO stage 0 without offload runs out of memory, ZeRO stage 2 without offload is the reference.
+  rows[3].status = "oom";
   known = compare::result_rows(rows, settings);
   CHECK(known[1]["speedup_against"] == "zs2_bf16_ranks4_bs4_sl128");
   CHECK(known[3]["speedup"].is_null());
@@ -136,13 +142,14 @@ TEST_CASE("a difference within what rows vary by makes no winner") {
   text = table(rows, settings);
   CHECK(has(text, "fastest: zs2_bf16_ranks4_bs4_sl128 with 40,554 +- 464 tok/s and 0.00 MB a rank\n"));
   CHECK(has(text, " 40554* "));
-  // With several repeats, the uncertainty of a row is the variation between its repeats, not between steps.
+  // If a row has several repeats, its uncertainty is the variation between the repeats, not the variation
+  // between steps.
   for (std::size_t row = 0; row < 2; ++row) {
     rows[row].repeats.push_back(rows[row].repeats.back());
     set_steps(rows[row], {row == 0 ? 10.0 : 200.0});
   }
   CHECK(has(table(rows, settings), "fastest: 2 rows differ"));
-  // With one step in each row, the variation is unknown.
+  // If each row has only one timed step, the variation is unknown.
   rows = measured(settings, 1);
   set_steps(rows[1], {50});
   text = table(rows, settings);
@@ -155,14 +162,14 @@ TEST_CASE("a difference within what rows vary by makes no winner") {
 TEST_CASE("a row whose steps or repeats vary by more than five per cent is marked") {
   compare::Settings const settings = asked(lists());
   auto rows = measured(settings, 4);
-  set_steps(rows[0], {96, 104, 96, 104});  // the deviation is 4.6 % of the mean
+  set_steps(rows[0], {96, 104, 96, 104});  // in ms; the standard deviation is 4.6 % of the mean
   auto known = compare::result_rows(rows, settings);
   CHECK(known[0]["unsteady"] == false);
   CHECK(known[0]["spread_pct"].get<double>() == doctest::Approx(4.6188));
   CHECK(known[0]["step_to_step_std_s"].get<double>() == doctest::Approx(4.6188e-3));
   CHECK(known[0]["std_step_time_s"].is_null());
   CHECK_FALSE(has(table(rows, settings), "step to step"));
-  set_steps(rows[0], {95, 105, 95, 105});  // 5.8 %
+  set_steps(rows[0], {95, 105, 95, 105});  // the standard deviation is 5.8 % of the mean
   known = compare::result_rows(rows, settings);
   CHECK(known[0]["unsteady"] == true);
   CHECK(known[1]["unsteady"] == false);
@@ -172,7 +179,8 @@ TEST_CASE("a row whose steps or repeats vary by more than five per cent is marke
   CHECK(has(
       text,
       "~ 1 row varies by more than 5% from step to step or repeat to repeat; a speedup of ~1.0 is within"));
-  // A row is also unsteady if only its repeats vary, or if only the steps within its repeats vary.
+  // A row is unsteady in two more cases: if only the means of its repeats vary, and if only the steps within
+  // each repeat vary.
   rows = measured(settings, 2, 3);
   set_steps(rows[0], {120, 120});
   CHECK(compare::result_rows(rows, settings)[0]["unsteady"] == true);
@@ -214,8 +222,8 @@ TEST_CASE("a row whose timed steps updated nothing is marked and is not the fast
   CHECK(has(text, "skipped: " + rows[0].point.experiment + " skipped the update in 1 of its 4 timed steps"));
   CHECK(has(text, "give more --warmup"));
   CHECK_FALSE(has(text, fast));
-  // The predicted time is for a step that updates the weights, as the three steps of 100 ms do. The step of
-  // 20 ms skipped its update, so it must not count.
+  // The predicted time is the time of a step that updates the weights. The three steps of 100 ms update the
+  // weights. The step of 20 ms skipped its update, so it must not count in the prediction error.
   rows[0].predicted.step_s = 0.1;
   rows[0].predicted.tokens = rows[0].point.split.global() * rows[0].point.sequence;
   set_steps(rows[0], {20, 100, 100, 100});
@@ -231,8 +239,8 @@ TEST_CASE("a row whose timed steps updated nothing is marked and is not the fast
 TEST_CASE("a speedup has an uncertainty, and within it says nothing") {
   compare::Settings const settings = asked(lists());
   auto rows = measured(settings);
-  // Both rows run the same work on a shared machine. During the first row, other work slowed down half of the
-  // steps.
+  // The two rows run the same training on a shared machine. During the training of rows[0], other programs
+  // slowed down half of the steps.
   set_steps(rows[0], {300, 100, 350, 90});
   set_steps(rows[1], {100, 90, 110, 40});
   auto known = compare::result_rows(rows, settings);
@@ -244,7 +252,7 @@ TEST_CASE("a speedup has an uncertainty, and within it says nothing") {
   std::string text = table(rows, settings);
   CHECK(has(squeezed(text), "\nzs2 ~24094 ~1.0 "));
   CHECK(has(text, "fastest: 2 rows differ by less than they vary"));
-  // If the difference is clear, the speedup is shown with its digits, not as ~1.0.
+  // If the speedup differs from 1 by more than its uncertainty, the table shows its digits, not ~1.0.
   set_steps(rows[0], {100, 101, 99, 100});
   set_steps(rows[1], {104, 105, 103, 104});
   known = compare::result_rows(rows, settings);
@@ -266,8 +274,9 @@ TEST_CASE("rows that are one program are never ranked against each other") {
   matrix.slots.of<ts::slot::offload>() = {"none", "cpu_optimizer"};
   compare::Settings const settings = asked(matrix);
   std::vector<compare::Measured> rows;
-  // The first four rows execute the same schedule. During the first of them, other work slowed down the
-  // machine. The last four rows execute another schedule, which needs twice the time.
+  // The times are in milliseconds. The first four rows, without offload, execute the same schedule. During
+  // row 0, other programs slowed down the machine. The last four rows, with offload, execute another
+  // schedule, which needs twice the time. Other programs slowed down row 6.
   std::vector<double> const each = {400, 95, 101, 100, 195, 196, 500, 194};
   for (compare::Measured& row : measured(settings)) {
     bool const offloaded = row.point.recipe.names.offload != "none";
@@ -320,12 +329,13 @@ TEST_CASE("a row that other programs disturbed is marked and not ranked") {
   CHECK(has(text, "~ 1 row shared the processor with other programs"));
   CHECK(has(text, "busy: other programs took up to 60% of the processor while 1 of 2 rows ran"));
   CHECK_FALSE(has(text, "fastest:"));
-  use(rows[0], 0.05, 0.3);  // this run and the other programs did not need all cores
+  // Together, the measured training (5 % of the cores) and other programs (30 %) did not need all cores.
+  use(rows[0], 0.05, 0.3);
   CHECK(compare::result_rows(rows, settings)[0]["disturbed"] == false);
   CHECK(has(table(rows, settings), "fastest: zs2"));
   rows[0].repeats[0].other_load.reset();
   CHECK(compare::result_rows(rows, settings)[0]["disturbed"].is_null());
-  // If a row runs on a GPU, load on the CPU does not disturb it.
+  // If the training of a row runs on a GPU, other programs on the CPU do not disturb it.
   use(rows[0], 0.3, 0.6);
   rows[0].point.recipe.device = ts::Device::cuda;
   CHECK_FALSE(compare::is_disturbed(rows[0]));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests the rate that `compare` measures. On a GPU, the host can start further steps while the device still
-// works on earlier ones, and reads their reports late.
+// Tests how `compare` computes the training rate in tokens per second. On a GPU, the host can start further
+// steps while the device still computes earlier steps. The host then reads the reports of the earlier steps
+// late, but the rate must not change.
 #include "compare/timing.hpp"
 
 #include <algorithm>
@@ -24,9 +25,10 @@ struct Seen {
   compare::TimedSteps by_device, by_host;
 };
 
-/// Simulates a device that needs `step_s` seconds for each of its `warmup + timed` steps. The host starts a
-/// step at the moment at which the device begins this step. It reads the report of a step only after it has
-/// started `late` further steps. Returns the rates by the device's clock and by the host's clock.
+/// Simulates a device that needs `step_s` seconds for each of `warmup + timed` steps. The host starts a step
+/// at the moment at which the device begins this step. The host reads the report of a step only after it has
+/// started `late` further steps. Returns the rates of the timed steps by the device's clock and by the host's
+/// clock.
 Seen trained(std::size_t warmup, std::size_t timed, std::size_t late) {
   Seen seen;
   double host = 0.0, last_read = 0.0;
@@ -61,8 +63,8 @@ TEST_CASE("reports that are read late and in a bunch change no rate") {
       CHECK(timed.rate() == doctest::Approx(2000.0));
       CHECK(cli::median(timed.seconds) == step_s);
     }
-  // At the end, the host reads the last `late` reports at once. The rate by the host's clock is then too
-  // high.
+  // At the end, the host reads the reports of the last `late` steps at the same moment. The rate by the
+  // host's clock is therefore too high.
   CHECK(trained(1, 3, 0).by_host.rate() == doctest::Approx(2000.0));
   CHECK(trained(1, 3, 2).by_host.rate() == doctest::Approx(3000.0));
   CHECK(trained(1, 2, 2).by_host.rate() == doctest::Approx(4000.0));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Prints an empty result row, the schema of its columns, and the columns of the table in the terminal.
-// column.cmake checks this output.
+// A program that prints the columns of results in three forms: a row of the result table with only one value,
+// the JSON schema and the CSV of the columns, and the columns that the terminal shows. The test column.cmake
+// checks this output.
 #include <iostream>
 #include <span>
 

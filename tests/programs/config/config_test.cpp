@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests DeepSpeed configurations: their translation to command-line flags, their error messages, and the docs
-// page about them. Also tests TensorBoard event files.
+// Tests how the programs read DeepSpeed configurations: the command-line flags that follow from a
+// configuration, the error messages, and the page of the docs about configurations. Also tests TensorBoard
+// event files.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -36,8 +37,8 @@ using namespace programs;
 using cli::KeyUse;
 using Flags = std::map<std::string, std::string>;
 
-/// Reads a DeepSpeed configuration with the content `text`. `line` has the flags of the command line. Returns
-/// the flags that follow from the configuration.
+/// Reads a DeepSpeed configuration with the content `text`. `line` has flags that the user gives on the
+/// command line. Returns the flags that follow from the configuration.
 cli::DeepSpeedRun read(std::string const& text, Flags const& line = {}) {
   std::map<std::string, cli::Names> words;
   for (auto const& [flag, value] : line) words[flag] = {value};

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Prints the command-line flags and the settings of the optimizer's options. option.cmake checks this output.
+// A program that prints the command-line flags of the optimizer's options, and their values. The test
+// option.cmake checks this output.
 #include <exception>
 #include <iostream>
 

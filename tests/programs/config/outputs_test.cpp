@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests that each program refuses to overwrite an input file with an output. All programs use one list of
-// file flags.
+// Tests that each program refuses an output file that would overwrite one of its input files. All programs
+// share one list of flags whose values are file names.
 #include "cli/outputs.hpp"
 
 #include <algorithm>
@@ -44,8 +44,9 @@ void make(fs::path const& path) {
   std::ofstream(path) << "x";
 }
 
-/// Checks the command line `words` of a program that has all file flags. `more` are further output files, and
-/// `model` is a folder that is read. Returns the error, or an empty string if the files are accepted.
+/// Parses the command line `words` of an artificial program that has all flags for files, and checks its
+/// files. `more` are further output files of the program. `model` is a folder that the program reads. Returns
+/// the error, or an empty string if the check accepts the files.
 std::string said(std::vector<std::string> const& words, std::vector<cli::NamedPath> const& more = {},
                  fs::path const& model = {}) {
   cli::CommandLine line("program", "", "");
@@ -130,8 +131,8 @@ TEST_CASE("folders of models, tokenizers, adapters and data keep their files") {
         std::string("--log 'hf/new' leads into the folder that --data 'hf'") + inside);
   CHECK(said({"--tensorboard", "hf/new", "--data", "hf"}) ==
         std::string("--tensorboard 'hf/new' leads into the folder that --data 'hf'") + inside);
-  // Outputs that are not files of the model may be in its folder. An adapter may be saved over its own
-  // folder.
+  // A program may write an output into the model's folder if the output is not a file of the model. A program
+  // may save an adapter in the folder from which it reads this adapter.
   CHECK(said({"--log", "hf/run.jsonl", "--tokenizer", "hf"}).empty());
   CHECK(said({"--save-adapter", "hf", "--adapter", "hf"}).empty());
   CHECK(said({"--save-adapter", "hf/new"}, {}, "hf").empty());

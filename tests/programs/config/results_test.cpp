@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests result files: the list of fields, JSON, CSV, step logs, names, and files that are refused.
+// Tests the result files of `compare`: the list of fields, JSON, CSV, the logs of steps, experiment names,
+// and result files that the reader must refuse.
 #include "results/results.hpp"
 
 #include <algorithm>
@@ -36,8 +37,8 @@ std::vector<std::string> lines_of(std::string const& text) {
 }  // namespace
 
 TEST_CASE("an empty row has every field in order as null") {
-  // This is the published list of fields. It is repeated here, so that the test fails if a field is renamed
-  // or moved.
+  // This is the published list of fields. The test repeats the list, so it fails if somebody renames or moves
+  // a field.
   std::string const published =
       "experiment model params stage sharding precision offload recompute reduction capture attention world "
       "batch "
@@ -218,5 +219,5 @@ TEST_CASE("experiment names") {
   CHECK(offload("nvme_optimizer") == "_offnvmeopt");
   CHECK(offload("nvme") == "_offnvme");
   CHECK(offload("infinity") == "_offinfinity");
-  CHECK(offload("host_accumulator") == "_offhost_accumulator");  // a user's policy
+  CHECK(offload("host_accumulator") == "_offhost_accumulator");  // a policy of a user has its full name
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Prints a step plan whose state is on a memory tier that this test adds to the library: the names of the
-// offloads, the schedule, the tiers that have bytes, the result of the checker, and whether the footprint has
-// the bytes of all tiers in host memory. tier.cmake checks this output.
+// A program that makes a step plan (the schedule and the buffers of a training step) whose state is on a
+// memory tier that this test adds to the library. It prints the names of the offload policies, the schedule,
+// which tiers have bytes, the result of the checker, and whether the memory footprint has the bytes of all
+// tiers in host memory. tier.cmake checks this output.
 #include <cstddef>
 #include <cstdint>
 #include <exception>

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Each experiment exists twice: as flags of the program compare and as C++ types. Tests that both forms give
-// the same recipes (combinations of policies) in the same order. Also trains the recipes that engines
-// support.
+// Tests the experiments (comparisons that examples/experiments defines). Each experiment has two forms: a
+// file with command-line flags of the program `compare`, and C++ types. The two forms of each experiment must
+// give the same recipes (combinations of policies) in the same order. Also trains with the recipes that
+// engines support.
 #include "experiments/experiments.hpp"
 
 #include <algorithm>
@@ -28,8 +29,9 @@ using Names = std::vector<std::string>;
 
 std::filesystem::path const folder = TESSERA_EXPERIMENTS;
 
-/// Returns the recipes that the flags file of an experiment selects, in the order in which compare runs them.
-/// A recipe that occurs with several models or sizes is returned once.
+/// Returns the recipes that the flags file of the experiment `experiment` selects on the device `device`, in
+/// the order in which `compare` runs them. If the flags file uses a recipe with several models or sizes, the
+/// result has this recipe once.
 std::vector<RecipeTable> rows_of(std::string const& experiment, std::string const& device) {
   std::ifstream file(folder / (experiment + ".flags"));
   Names words{"compare", "--device", device};
@@ -64,8 +66,8 @@ std::vector<RecipeTable> rows_of(std::string const& experiment, std::string cons
   return recipes;
 }
 
-/// Returns the part of an experiment's name that tells sharding, precision and offload, such as
-/// "zs2_fp16_offcpu".
+/// Returns the experiment name of a recipe without the number of ranks and the sizes, such as
+/// "zs2_fp16_offcpu". The rest tells sharding (ZeRO stage 2), precision and offload.
 std::string short_name(RecipeTable const& recipe) {
   std::string name = results::experiment_name({.sharding = std::string(recipe.names.sharding),
                                                .precision = std::string(recipe.names.precision),

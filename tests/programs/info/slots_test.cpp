@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests which policies `info` lists as supported. A build without CUDA must also list the policies that a
-// build with CUDA supports.
+// Tests which policies the program `info` lists as supported. A program that is built without CUDA must also
+// list the policies that only a build with CUDA supports.
 #include "info/slots.hpp"
 
 #include <algorithm>
@@ -29,7 +29,8 @@ std::optional<std::string> reason(std::string_view device, std::string_view slot
 
 TEST_CASE("slots are judged on the device that is asked about") {
   CHECK_FALSE(reason("cuda", "capture", "graph"));
-  // Supported, since another attention than the default supports fp64.
+  // The default attention does not support fp64, but another attention does. `info` therefore lists fp64 as
+  // supported.
   CHECK_FALSE(reason("cuda", "precision", "fp64"));
   CHECK_FALSE(reason("cuda", "device", "cpu"));
   CHECK_FALSE(reason("cpu", "device", "cuda"));
@@ -41,7 +42,7 @@ TEST_CASE("slots are judged on the device that is asked about") {
   }
   CHECK(reason("cuda", "parallel", "data+tensor").value_or("").find("not part of this build") !=
         std::string::npos);
-  CHECK_FALSE(reason("cpu", "loss scale", "dynamic"));  // supported, since a recipe with fp16 exists
+  CHECK_FALSE(reason("cpu", "loss scale", "dynamic"));  // supported: fp16 can use it
   CHECK_FALSE(reason("cpu", "communication", "tuned"));
   CHECK_FALSE(reason("cpu", "parallel", "data"));
 }

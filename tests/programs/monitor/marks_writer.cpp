@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides the program `marks_writer FILE`. It simulates two training steps on two ranks and writes their
-// trace as `train` does. In each step, each rank sleeps 0.3 s as forward, 0.2 s as backward and 0.05 s as
-// update. Rank 1 is 0.1 s behind rank 0.
+// The program `marks_writer FILE`. It simulates two training steps on two ranks, and writes their trace to
+// FILE as the program `train` does. In each step, each rank sleeps 0.3 s for the forward pass, 0.2 s for the
+// backward pass and 0.05 s for the update. Rank 1 is 0.1 s behind rank 0.
 #include <chrono>
 #include <cstdint>
 #include <thread>

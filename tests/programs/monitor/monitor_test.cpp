@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests the parts of `monitor` that do not depend on a clock: summaries, deadlines of samples, and data about
-// processes that the kernel reports.
+// Tests the parts of the program `monitor` that do not depend on a clock: summaries of values, the times at
+// which samples are due, and the data about processes that the kernel reports.
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
@@ -19,7 +19,7 @@ namespace monitor = programs::monitor;
 
 namespace {
 
-/// A temporary folder whose files have the format of the files in /proc.
+/// A temporary folder with files in the format of /proc.
 struct Proc {
   fs::path folder = fs::temp_directory_path() / ("tessera-proc-" + std::to_string(::getpid()));
   Proc() { fs::create_directories(folder); }
@@ -28,7 +28,7 @@ struct Proc {
     fs::create_directories((folder / name).parent_path());
     std::ofstream(folder / name) << text;
   }
-  /// Adds a process. `ticks` is its CPU time, and `pages` is its memory in pages.
+  /// Adds a process to the folder. `ticks` is its CPU time in clock ticks. `pages` is its memory in pages.
   void process(int pid, int parent, int ticks, int pages, std::string const& name = "a) R (b",
                char state = 'S') const {
     write(std::to_string(pid) + "/stat", std::to_string(pid) + " (" + name + ") " + state + " " +
@@ -63,7 +63,7 @@ TEST_CASE("a column's summary is that of the values as they are written") {
   CHECK(counts.summary()->median == 2.0);
   counts.add(3.0);
   counts.add(3.0);
-  CHECK(counts.summary()->median == 2.5);  // the written values are -3 1 2 2 3 3 4 100
+  CHECK(counts.summary()->median == 2.5);  // all values are now -3 1 2 2 3 3 4 100
   monitor::Counts whole(0);
   CHECK(whole.add(61.0).dump() == "61");
   CHECK(whole.summary()->std == 0.0);
@@ -77,7 +77,7 @@ TEST_CASE("deadlines do not drift, and what is left out is counted") {
   }
   CHECK(deadlines.samples() == 100);
   CHECK(deadlines.late() == 0);
-  deadlines.taken(1010);  // a delay of exactly one interval is not late
+  deadlines.taken(1010);  // due at 1000; a delay of one interval is not late
   CHECK(deadlines.late() == 0);
   CHECK(deadlines.next() == 1010);
   deadlines.taken(1035);
@@ -144,7 +144,8 @@ TEST_CASE("shares of all cores between two readings") {
   CHECK(reading.util_pct == doctest::Approx(60.0));
   CHECK(reading.process_util_pct == doctest::Approx(25.0));
   fs::remove_all(proc.folder / "50");
-  reading = use.read();  // since the last reading no tick has passed, and the process has ended
+  // Since the last reading, the clock has not advanced by a tick, and the process has ended.
+  reading = use.read();
   CHECK_FALSE(reading.util_pct);
   CHECK_FALSE(reading.process_bytes);
   monitor::CpuUse none(0, proc.folder.string());
@@ -188,5 +189,5 @@ TEST_CASE("a growing file is whole after every write") {
   full.write("y", false);
   REQUIRE(full.error());
   CHECK(std::string(full.error()->what()).find("/dev/full: cannot write") == 0);
-  full.write("y", true);  // the error is reported once and not thrown
+  full.write("y", true);  // only the first error is reported; nothing is thrown
 }

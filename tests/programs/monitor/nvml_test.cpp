@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests the use of NVML with a stub library: every field, missing values, and libraries that cannot be
-// opened.
+// Tests how the programs read NVML (NVIDIA's library that reports the state of GPUs). A stub library replaces
+// NVML. The tests check every field, values that are missing, and libraries that cannot be opened.
 #include "machine/nvml.hpp"
 
 #include <chrono>
@@ -48,7 +48,7 @@ TEST_CASE("every field of a GPU that answers") {
   CHECK(gpu.max_sm_clock_mhz == 1980);
   CHECK(gpu.max_memory_clock_mhz == 3202);
   CHECK(gpu.ecc == true);
-  CHECK(gpu.mig == false);  // the current mode, not the one after a restart
+  CHECK(gpu.mig == false);  // the mode now; the mode after a restart can differ
   CHECK(gpu.persistence == true);
   REQUIRE(gpu.processes);
   REQUIRE(gpu.processes->size() == 40);
@@ -131,7 +131,7 @@ TEST_CASE("no library, a foreign one, one without a driver, no GPU, a lost one")
   REQUIRE(lost.size() == 2);
   CHECK_FALSE(lost.facts(0).name);
   CHECK_FALSE(lost.sample(0).temperature_c);
-  CHECK(lost.facts(1).name == "NVIDIA Old");  // the other GPU keeps its index
+  CHECK(lost.facts(1).name == "NVIDIA Old");  // GPU 0 is lost; GPU 1 keeps its index
 }
 
 TEST_CASE("addresses of CUDA and of NVML") {
@@ -143,7 +143,8 @@ TEST_CASE("addresses of CUDA and of NVML") {
 
 TEST_CASE("the environment of results, and what is warned of") {
   cli::GpuState const state = cli::state_of(nvml::Library(NVML_STUB));
-  std::vector<std::string> const addresses{"0000:9c:00.0", "0000:1b:00.0"};  // in another order than NVML's
+  // The PCI addresses of the GPUs in the order of CUDA, which differs from the order of NVML.
+  std::vector<std::string> const addresses{"0000:9c:00.0", "0000:1b:00.0"};
   Json environment = Json::object();
   cli::add_gpus(environment, state, addresses);
   CHECK(environment["nvidia_driver"] == "580.65.06");
@@ -225,8 +226,8 @@ TEST_CASE("figures of some seconds are those of all GPUs, and of long enough a t
   CHECK(use.temp_start_c == 60.0);
   CHECK(use.temp_end_c == 70.0);
 
-  // Now every GPU has an energy counter, so the mean power is computed from the energy. One GPU lacks a
-  // utilization, so the mean utilization is missing.
+  // In `counted`, both GPUs have an energy counter, so the mean power is computed from the energy. One GPU
+  // reports no utilization in the second sample, so the mean utilization is missing.
   cli::GpuSums counted;
   one.energy_j = 10000.0;
   other.energy_j = 5000.0;
@@ -252,12 +253,14 @@ TEST_CASE("a watch samples until it goes") {
   while (watch.sums().samples() < 3) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   watch.begin();
   while (watch.sums().samples() < 2) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  CHECK_FALSE(watch.sums().use());  // the measured time is far too short
+  // The time since begin() is too short for means.
+  CHECK_FALSE(watch.sums().use());
 }
 
 TEST_CASE("this process is no other process") {
   cli::GpuState state = cli::state_of(nvml::Library(NVML_STUB));
   state.facts[0].processes = {{::getpid(), std::nullopt}};
-  state.samples[0].throttle_reasons = 0x1;  // idle, which does not count as throttled
+  // The GPU reports that it is idle. An idle GPU does not count as throttled.
+  state.samples[0].throttle_reasons = 0x1;
   CHECK(cli::gpu_warnings(state, {"0000:1b:00.0"}, 1).empty());
 }

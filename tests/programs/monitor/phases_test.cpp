@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests the marks (times of steps and phases) that a trace contains: how they are read, traces that are
-// refused, and the assignment of samples to phases.
+// Tests how the program `monitor` uses the trace that the program `train` writes. The trace contains marks:
+// the times of steps and of phases (forward, backward, update). The tests check how marks are read, which
+// traces are refused, and how samples are assigned to phases.
 #include "monitor/phases.hpp"
 
 #include <cstdint>
@@ -25,8 +26,9 @@ namespace {
 
 using monitor::Json;
 
-/// Returns a valid trace of one rank with one step, number 3. The clock of the trace starts at 5000 ns. The
-/// step is from 10 us to 20 us. Its forward ends and its backward begins at 15 us.
+/// Returns a valid trace of one rank. The trace has one step, with the number 3. The clock of the trace
+/// starts at 5000 ns. On this clock, the step lasts from 10 us to 20 us. At 15 us the forward phase ends and
+/// the backward phase begins.
 Json sound() {
   auto const slice = [](char const* category, char const* name, int process, double begin, double took) {
     return Json({{"ph", "X"},
@@ -95,7 +97,8 @@ TEST_CASE("marks are steps and phases of one rank on the machine's clock") {
   cli::Marks const other = cli::read_marks(file.path, 1, "this");
   REQUIRE(other.phases.size() == 1);
   CHECK(other.phases[0].end == 22000);
-  // Some kernels have no boot id, so the trace is read unchecked.
+  // Some kernels have no boot id. read_marks() then cannot check whether the trace was written since the last
+  // start of this machine, and reads it without this check.
   CHECK(cli::read_marks(file.path, 0, "").steps.size() == 1);
 }
 
@@ -163,9 +166,9 @@ TEST_CASE("a value is of a phase when all its time is") {
   marks.ranks = 1;
   marks.steps = {{1, -1, 100, 200}, {2, -1, 210, 310}};
   marks.phases = {{1, 0, 100, 150}, {1, 1, 150, 195}, {2, 0, 210, 260}, {2, 1, 260, 305}};
-  // Each column measures in another way. A value of "now" is measured at one instant, a value of "mean" is
-  // the mean of the last 20 ns, and a value of "since" covers the time since the last value. The column "why"
-  // has texts.
+  // The columns of a sample measure in different ways. A value of the column "now" is measured at one
+  // instant. A value of "mean" is the mean of the last 20 ns. A value of "since" covers the time since the
+  // previous value. The column "why" has texts.
   monitor::PhaseFigures figures(marks, {"now", "mean", "since", "why"}, {1, 1, 1, std::nullopt},
                                 {{}, {20}, {0, true}, {}});
   auto const add = [&](std::int64_t begin, std::int64_t end, Json const& since) {
@@ -173,7 +176,9 @@ TEST_CASE("a value is of a phase when all its time is") {
     return (place.step ? std::to_string(*place.step) : "-") + " " + std::string(place.phase.value_or("-"));
   };
   CHECK(add(90, 91, 1) == "- -");
-  CHECK(add(99, 101, nullptr) == "- -");  // this sample began before step 1 and ended after its start
+  // The monitor began to take this sample at 99 ns, before step 1, and ended at 101 ns, in step 1. The sample
+  // is therefore in no phase.
+  CHECK(add(99, 101, nullptr) == "- -");
   CHECK(add(110, 112, 2) == "1 forward");
   CHECK(add(120, 122, nullptr) == "1 forward");
   CHECK(add(140, 150, 3) == "1 forward");
@@ -203,16 +208,18 @@ TEST_CASE("a value is of a phase when all its time is") {
   CHECK(forward["columns"]["since"]["std"].is_null());  // undefined for one value
   CHECK_FALSE(forward["columns"].contains("why"));
   Json const& backward = json["phases"]["backward"];
-  // Two samples count: the sample at 170, whose 20 ns begin in backward, and the sample at 300.
+  // Two values of the column "mean" count in the phase backward: the value at 170 ns, whose 20 ns begin in
+  // backward, and the value at 300 ns.
   CHECK(backward["columns"]["mean"]["samples"] == 2);
   CHECK(backward["columns"]["since"]["mean"] == 5.0);
   CHECK(json["phases"]["update"]["samples"] == 0);
   CHECK(json["phases"]["update"]["columns"]["now"].is_null());
   CHECK(json["phases"]["update"]["shortest_ms"].is_null());
-  // "steps" is the whole time from the first step to the last. All samples count except those at 90, 99 and
-  // 400.
+  // The phase "steps" is the whole time from the begin of the first step to the end of the last step. All
+  // samples count in it, except the samples at 90, 99 and 400 ns.
   CHECK(json["phases"]["steps"]["samples"] == 9);
-  // The value of the sample at 110 does not count, because its time begins at 90, before step 1.
+  // The value of this column at 110 ns covers the time since 90 ns. 90 ns is before step 1, so the value does
+  // not count.
   CHECK(json["phases"]["steps"]["columns"]["since"]["samples"] == 4);
   std::string const table = figures.table(200);
   CHECK(holds(table, "phases of rank 0 of 1, steps 1 to 2; mean +- std"));

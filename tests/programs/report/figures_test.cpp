@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests the parts of figures: axes, text, marks, panels, and the sentences that compare rows.
+// Tests the figures that the program `report` draws: their axes, text, marks and panels, and the sentences
+// that compare rows of results.
 #include "report/figures.hpp"
 
 #include <algorithm>
@@ -171,7 +172,8 @@ TEST_CASE("report: panels have a dozen bars, and say which rows are left out") {
       std::string::npos);
   CHECK(rate->note.find("All rows: tiny, 2 ranks, batch 4, sequence 64.") != std::string::npos);
   CHECK(rate->panels[1].find(">fp32</text>") != std::string::npos);
-  // The 12 fastest rows of the panel are shown. 159 is the fastest, and 101 is too slow.
+  // Each panel shows only its 12 fastest rows. In this panel, 159 is the highest rate. 101 is not one of the
+  // 12 highest rates.
   CHECK(rate->panels[1].find(">159 ") != std::string::npos);
   CHECK(rate->panels[1].find(">101 ") == std::string::npos);
   for (std::string const& panel : rate->panels) CHECK(count(panel, "<rect") == 12);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests how report reads result rows from the files of other programs and of older versions.
+// Tests how the program `report` reads rows of results from the files of other programs and from the files of
+// older versions.
 #include "report/reading.hpp"
 
 #include <chrono>
@@ -109,7 +110,8 @@ TEST_CASE("report: step logs are folded over their repeats, without the steps th
   CHECK(*row[Number::final_loss] == 3.0);
   CHECK(row.is_unsteady());
   CHECK(row[Word::device] == "cpu");
-  // If all steps are warm-up, no step is timed. The row then has no rate, and its reason says so.
+  // If all steps of a log are warm-up steps, no step is timed. The row of this log then has no rate, and its
+  // `reason` says why.
   Inputs none;
   read_step_logs(folder.path / "logs", logs, 3, none);
   CHECK_FALSE(none.rows[0][Number::median_tokens_per_sec]);

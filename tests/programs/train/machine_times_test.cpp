@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests the stored times of a machine: the predictions for an artificial machine with known times, and
-// invalid files.
+// Tests the class MachineTimes, which stores how long operations need on a machine and predicts the times of
+// other sizes. The tests use an artificial machine with known times. Also tests files of machine times that
+// are invalid.
 #include "prediction/machine_times.hpp"
 
 #include <algorithm>
@@ -39,8 +40,8 @@ cli::Cost cost_of(double channels, double tokens, double sequence) {
           7};
 }
 
-/// Returns the true time in seconds of some work on an artificial machine, which has a fixed speed for each
-/// kind of work.
+/// Returns the exact time in seconds that an artificial machine needs for work with the cost `cost`. The
+/// machine has a fixed rate for FLOPs, for FLOPs of attention, for bytes and for operations.
 double true_seconds(cli::Cost const& cost) {
   return cost.flops / 2e11 + cost.attention_flops / 5e10 + cost.bytes / 2e10 + cost.operations * 4e-6;
 }
@@ -74,7 +75,8 @@ Recorded recorded(RecipeTable const& table, int ranks) {
   return step;
 }
 
-/// Returns the times of a machine on which every entry of a step needs one nanosecond for each byte.
+/// Returns the times of an artificial machine. On it, every entry (operation) of the schedule of `step` needs
+/// one nanosecond per byte that it moves.
 cli::MachineTimes one_time_each(std::string const& device, Recorded const& step, int ranks) {
   cli::MachineTimes times(device, "a machine");
   for (cli::Cost const& cost : step.costs)
@@ -97,8 +99,9 @@ TEST_CASE("times of other sizes follow from the rates that measured ones fit") {
       CHECK_FALSE(alone->guessed);
       CHECK(alone->seconds == doctest::Approx(true_seconds(cost)).epsilon(0.1));
       CHECK(times.seconds(cost, "fp32", 4)->seconds == doctest::Approx(5 * true_seconds(cost)).epsilon(0.1));
-      // The times were measured with 1 and 4 ranks. For 2 ranks, the time is the geometric mean. With 8 ranks
-      // on a CPU, twice as many ranks share the cores, so the time of 4 ranks doubles.
+      // The times of the machine were measured with 1 and with 4 ranks. The predicted time for 2 ranks is the
+      // geometric mean. With 8 ranks on a CPU, twice as many ranks share the cores as with 4 ranks, so the
+      // predicted time is twice the time of 4 ranks.
       CHECK(times.seconds(cost, "fp32", 2)->seconds ==
             doctest::Approx(std::sqrt(5.0) * true_seconds(cost)).epsilon(0.1));
       CHECK(times.seconds(cost, "fp32", 8)->seconds == doctest::Approx(10 * true_seconds(cost)).epsilon(0.1));
@@ -146,7 +149,8 @@ TEST_CASE("a move of several flat groups costs one call with the bytes of all") 
 TEST_CASE("what was measured itself is given back") {
   cli::MachineTimes times = measured();
   cli::Cost const odd = cost_of(200, 300, 100);
-  times.add({"fp32", 1, odd, 3 * true_seconds(odd)});  // does not follow from the other times
+  // This measured time differs from the time that the other measurements predict.
+  times.add({"fp32", 1, odd, 3 * true_seconds(odd)});
   CHECK(times.seconds(odd, "fp32", 1)->seconds == doctest::Approx(3 * true_seconds(odd)).epsilon(0.1));
 }
 
@@ -158,10 +162,10 @@ TEST_CASE("kinds that were not measured are guessed from others, or unknown") {
   REQUIRE(guess);
   CHECK(guess->guessed);
   CHECK(guess->seconds == doctest::Approx(true_seconds(other)).epsilon(0.2));
-  CHECK_FALSE(times.seconds(other, "bf16", 1));  // nothing was measured in that precision
+  CHECK_FALSE(times.seconds(other, "bf16", 1));  // nothing was measured in bf16
   CHECK(times.seconds({"all_to_all", true, 0, 0, 1e6, 1}, "bf16", 4)->guessed);
   CHECK_FALSE(times.seconds({"copy disk", true, 0, 0, 1e6, 1}, "fp32", 4));
-  CHECK(times.seconds({}, "bf16", 1)->seconds == 0.0);  // an entry without work
+  CHECK(times.seconds({}, "bf16", 1)->seconds == 0.0);  // a cost of zero needs no time
 }
 
 TEST_CASE("what completes an entry counts with it, and no operation is lost") {
@@ -236,7 +240,8 @@ TEST_CASE("times that events held up are fitted to a step without, in the lane t
       }
     }
     CHECK((share < 1 ? factor < share
-                     : factor >= doctest::Approx(share)));  // the entries of other streams are not scaled
+                     // fitted_to() scales only the times of the entries (operations) in the host lane.
+                     : factor >= doctest::Approx(share)));
   }
   for (double const share : {0.01, 1.25, 10.0})
     CHECK(cli::fitted_to(share * before, *step.plan, took) == took);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests how a run summarizes the rates of its steps. The steps are artificial.
+// Tests how the program `train` computes its rate (tokens per second) from the rates of its steps. The steps
+// of these tests are artificial.
 #include "train/rates.hpp"
 
 #include <vector>
@@ -11,8 +12,8 @@ namespace cli = programs::cli;
 
 namespace {
 
-/// Returns the report of a step of 1000 tokens that lasted `seconds` seconds and ended `interval` seconds
-/// after the step before.
+/// Returns the report of a step of 1000 tokens. The step lasted `seconds` seconds. It ended `interval`
+/// seconds after the end of the previous step.
 ts::StepReport step(double interval, double seconds) {
   ts::StepReport report;
   report.tokens = 1000;
@@ -28,9 +29,10 @@ TEST_CASE("the rate of a run is over the time from step to step, but for what la
   CHECK(rates.rate() == 0.0);
   CHECK(rates.text() == "- tok/s");
   CHECK_FALSE(rates.unsteady());
-  for (int each = 0; each < 3; ++each) rates.add(step(0.5, 0.4));  // each time, the data came 0.1 s late
+  // Each step began 0.1 s after the end of the previous step, because its data came late.
+  for (int each = 0; each < 3; ++each) rates.add(step(0.5, 0.4));
   CHECK(rates.rate() == doctest::Approx(2000.0));
-  rates.pause();  // the next interval contains a validation of 60 s
+  rates.pause();  // the next step follows a validation of 60 s
   rates.add(step(60.0, 0.5));
   CHECK(rates.rate() == doctest::Approx(2000.0));
   rates.add(step(0.5, 0.4));

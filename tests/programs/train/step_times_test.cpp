@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests traces and profiles of training steps. Some steps are artificial and have exact numbers. Others are
-// real steps with a clock that advances by 1 ns at each reading.
+// Tests how the program `train` makes traces and profiles of its training steps. In some tests the steps are
+// artificial and have exact times. In others the steps are real, with a clock that advances by 1 ns at each
+// reading.
 #include "trace/step_times.hpp"
 
 #include <cmath>
@@ -36,7 +37,8 @@ namespace {
 using namespace support;
 using Json = nlohmann::json;
 
-/// Returns the lane (stream) and the name of each entry of a schedule, as `plan --schedule` prints them.
+/// Returns a list with one pair for each entry (operation) of the training schedule of `plan`: its lane
+/// (stream) and its name, as `plan --schedule` prints them.
 std::vector<std::pair<std::string, std::string>> listed(StepPlan const& plan) {
   std::vector<std::pair<std::string, std::string>> entries;
   std::istringstream lines(listing(plan, plan.train));
@@ -52,12 +54,12 @@ std::vector<std::pair<std::string, std::string>> listed(StepPlan const& plan) {
 
 struct Traced {
   std::vector<cli::RankTimes> ranks;
-  std::vector<std::pair<std::string, std::string>> entries;  // of rank 0
-  std::vector<std::pair<int, int>> instances;                // entry and micro-batch
+  std::vector<std::pair<std::string, std::string>> entries;  // lane and name; of rank 0
+  std::vector<std::pair<int, int>> instances;                // index of the entry, micro-batch
 };
 
-/// Trains three steps and returns the times of the last two. The clock of each rank advances by 1 ns at each
-/// reading.
+/// Trains three steps with the recipe `table` and the split `split`. Returns the times of the last two steps.
+/// On each rank, the clock advances by 1 ns at each reading.
 Traced traced(RecipeTable const& table, Spread split) {
   Run run;
   run.split = split;
@@ -92,8 +94,9 @@ cli::TimedEntry entry(std::string kind, Lane lane, bool collective = false, doub
   return made;
 }
 
-/// Returns times of two equal steps of 100 ns. Compute is busy in [10, 30) and [40, 60), an all-gather runs
-/// in [0, 10), and a reduction in [20, 50). Two thirds of the reduction overlap with compute.
+/// Returns the times of two artificial steps, which are equal and last 100 ns. In each step, computations run
+/// in [10, 30) and [40, 60) ns, an all-gather in [0, 10) ns, and a reduction in [20, 50) ns. Two thirds of
+/// the reduction overlap with computations.
 cli::RankTimes by_hand() {
   cli::RankTimes times;
   times.entries = {
@@ -140,7 +143,7 @@ TEST_CASE("a profile adds up by lane and tells hidden collectives from exposed o
 
   std::string const text = cli::profile_text(profile, 2);
   CHECK(text.find("profile of rank 0 of 2") == 0);
-  // The entries of a step last 100 ns, but the report of the step says 125 ns.
+  // By the times of its entries (operations), a step lasts 100 ns. The report of the step says 125 ns.
   CHECK(text.find("20.00% less than the step") != std::string::npos);
   Json const json = cli::profile_json({by_hand()});
   CHECK(json["steps"] == Json({3, 4}));
@@ -158,7 +161,7 @@ TEST_CASE("collectives hide behind gradients of weights too, counted once where 
   for (cli::TimedStep& step : times.steps) step.instances.push_back({4, 1, {1025, 1045}});
   cli::Profile const profile = cli::profile_of(times);
   CHECK(nanoseconds(profile.collectives) == doctest::Approx(40));
-  // The whole reduction is hidden, and no part of the all-gather.
+  // Computations now overlap with the whole reduction (30 ns), and with no part of the all-gather (10 ns).
   CHECK(nanoseconds(profile.hidden) == doctest::Approx(30));
 }
 
@@ -187,8 +190,9 @@ TEST_CASE("a profile of no steps is empty") {
 
 namespace {
 
-/// Returns the name of an entry in trace files. Some verbs had other names when version 1 of the format was
-/// defined, and the files keep these names.
+/// Returns the name that the entry (operation) `name` has in trace files. The first word of an entry's name
+/// is a verb. Some verbs had other names when version 1 of the file format was defined, and trace files keep
+/// these older names.
 std::string in_files(std::string const& name) {
   static std::map<std::string, std::string> const renamed{{"gather", "acquire"}, {"accumulate", "fold"},
                                                           {"fetch", "stream"},   {"write_back", "publish"},
@@ -214,9 +218,9 @@ TEST_CASE("a trace has every instance once a step by its name in files, and no l
 
     std::map<std::pair<int, int>, std::string> lanes;
     std::set<std::string> processes;
-    // When a thread's last slice ended, by process and thread.
+    // For each process and thread: the end of its last slice (time of one entry) in nanoseconds.
     std::map<std::pair<int, int>, std::int64_t> end;
-    std::map<std::pair<int, std::int64_t>, std::vector<std::pair<int, int>>> ran;  // by rank and step
+    std::map<std::pair<int, std::int64_t>, std::vector<std::pair<int, int>>> ran;  // rank, step: its entries
     std::map<std::pair<int, std::int64_t>, std::string> phases;
     std::map<int, std::vector<Json>> arrows;
     for (Json const& event : trace.at("traceEvents")) {
@@ -243,7 +247,7 @@ TEST_CASE("a trace has every instance once a step by its name in files, and no l
       auto const& [lane, name] = all.entries[static_cast<std::size_t>(entry)];
       CHECK(lanes.at(thread) == lane);
       CHECK(event.at("name") == in_files(name));
-      CHECK(in_ns("dur") == 1);  // one tick of the clock
+      CHECK(in_ns("dur") == 1);  // 1 ns is one tick of the clock
       ran[{thread.first, about.at("step")}].emplace_back(entry, about.value("micro_batch", -1));
     }
     CHECK(processes.size() == static_cast<std::size_t>(split.ranks));
@@ -255,7 +259,8 @@ TEST_CASE("a trace has every instance once a step by its name in files, and no l
       for (std::int64_t micro = 0; micro < split.accumulation; ++micro) wanted += "forward backward ";
       CHECK(phases.at(step) == wanted + "update ");
     }
-    // Two ranks: one arrow for each collective of the two steps, from one rank to the other one.
+    // If there are two ranks, the trace has one arrow for each collective of the two steps. The arrow leads
+    // from one rank to the other rank.
     std::size_t collectives = 0;
     for (auto const& [entry, micro] : all.instances)
       collectives += all.ranks[0].entries[static_cast<std::size_t>(entry)].group.count == 2;
@@ -344,7 +349,8 @@ TEST_CASE("an arrow leads from the last rank that reaches a collective to each r
 
 TEST_CASE("clocks of several hosts are compared to within the time of a collective") {
   run(4, [](comm::Comm& comm) {
-    // Ranks 0 and 1 are on one host. The clocks of the others are hours away.
+    // Ranks 0 and 1 are on one host and read one clock. The clocks of the other ranks differ from it by
+    // hours.
     std::int64_t const apart = comm.rank() < 2 ? 0 : comm.rank() * 10'000'000'000'000;
     std::string const boot = comm.rank() < 2 ? "first" : "boot " + std::to_string(comm.rank());
     cli::ClockDifference const found = cli::clock_difference(

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests collectives between ranks that are threads, and those of a single rank, against serial code.
+// Tests collectives against serial code. The ranks are threads of this process.
 #include "tessera/comm/communicator.hpp"
 
 #include <atomic>
@@ -30,8 +30,8 @@ using ts::comm::Transport;
 constexpr int worlds[] = {1, 2, 3, 5, 7, 8};
 constexpr std::int64_t sizes[] = {0, 1, 3, 64, 1000, 4099};
 
-/// Returns the byte at `index` of the buffer that a rank sends. `round` distinguishes several buffers of one
-/// rank.
+/// Returns the byte at `index` of the buffer that rank `rank` sends. `round` is the number of the buffer if
+/// the rank sends several.
 std::uint8_t byte_of(int rank, std::int64_t index, std::int64_t round = 0) {
   return static_cast<std::uint8_t>(rank * 37 + index * 11 + index / 256 + round * 101);
 }
@@ -42,8 +42,8 @@ std::vector<std::uint8_t> bytes_of(int rank, std::int64_t count, std::int64_t ro
   return bytes;
 }
 
-/// Returns the value of a rank at `index`. Values have magnitudes from 1e-4 to 1e4 and both signs, so that
-/// their sum over ranks depends on the order.
+/// Returns the value at `index` of the buffer of rank `rank`. Magnitudes are from 1e-4 to 1e4, with both
+/// signs, so the sum over the ranks depends on the order of the additions.
 float value_of(int rank, std::int64_t index) {
   std::uint32_t bits =
       static_cast<std::uint32_t>(rank) * 2654435761u + static_cast<std::uint32_t>(index) * 40503u + 1u;
@@ -62,8 +62,9 @@ std::vector<T> values_of(int rank, std::int64_t count) {
   return values;
 }
 
-/// Returns the sum of values_of<T> over all ranks, in rank order, rounded once. Stores the values in memory
-/// before it sums them, so that the compiler does not fuse the multiplication in value_of with the addition.
+/// Returns the sum over all ranks of their values_of<T>, in rank order, rounded once. All values are in
+/// memory before they are added, so the compiler cannot fuse the multiplication in value_of with the
+/// addition.
 template <class T>
 std::vector<T> sums_of(int world, std::int64_t count) {
   std::vector<std::vector<T>> values;
@@ -83,8 +84,8 @@ bool same_bits(T const* left, T const* right, std::int64_t count) {
   return count == 0 || std::memcmp(left, right, static_cast<std::size_t>(count) * sizeof(T)) == 0;
 }
 
-/// Calls fn(transport) on every rank of a run with `world` threads. fn returns the number of wrong results,
-/// which must be 0.
+/// Starts `world` ranks, which are threads, and calls fn(transport) on each. fn returns the number of its
+/// wrong results, which must be 0.
 template <class Fn>
 void check_ranks(int world, Fn const& fn) {
   std::atomic<int> wrong{0};
@@ -113,7 +114,7 @@ void check_reductions(int world, std::int64_t count) {
     std::vector<T> recv(static_cast<std::size_t>(count));
     transport.reduce_scatter(ts::dtype_of<T>, send.data(), recv.data(), count, {"reduce", "h.0", 1});
     wrong += !same_bits(recv.data(), sums.data() + transport.rank() * count, count);
-    // In place: `recv` is the shard of `send` that belongs to this rank.
+    // Tests reduce_scatter in place: the result is written to this rank's shard of `send`.
     transport.reduce_scatter(ts::dtype_of<T>, send.data(), send.data() + transport.rank() * count, count);
     wrong += !same_bits(send.data() + transport.rank() * count, recv.data(), count);
     return wrong;
@@ -177,7 +178,7 @@ TEST_CASE("reductions sum in rank order and round once") {
 }
 
 TEST_CASE("the order of a sum is visible in these values") {
-  // The test above detects a wrong order only if the order changes the sums of these values.
+  // The test above can detect a wrong order only if sums of these values depend on the order.
   int different = 0;
   for (std::int64_t i = 0; i < 1000; ++i) {
     float up = 0, down = 0;
@@ -200,8 +201,8 @@ TEST_CASE("sums convert half like the rest of the library") {
         std::bit_cast<std::uint32_t>(ts::comm::detail::widen(value)) != std::bit_cast<std::uint32_t>(wide);
   }
   CHECK(wrong == 0);
-  // Tests the rounding of every 1021st float. Then tests the boundaries of the rounding: each middle between
-  // two adjacent halves, and the floats next to the middle.
+  // Tests the rounding of every 1021st float. Then tests the boundaries of rounding: the middle between any
+  // two adjacent halves, and the two floats next to this middle.
   auto const narrow_bits = [](float value) { return ts::comm::detail::narrow<ts::half>(value).bits; };
   for (std::uint64_t bits = 0; bits < 0x100000000u; bits += 1021) {
     auto const value = std::bit_cast<float>(static_cast<std::uint32_t>(bits));
@@ -477,8 +478,9 @@ TEST_CASE("one rank sends to another while the others do something else") {
         int const rank = transport.rank(), last = transport.world() - 1;
         auto bytes = bytes_of(rank, size);
         int wrong = 0;
-        // Each rank but the first receives from the rank before it, and each rank but the last then sends to
-        // the next rank. The two rounds send different bytes, so a wrong order is detected.
+        // All ranks form a chain. Each rank except the first receives from the rank before it. Then each rank
+        // except the last sends to the next rank. The bytes of the two rounds differ, so a wrong order is
+        // detected.
         for (int round : {0, 1}) {
           std::vector<std::uint8_t> from_before(static_cast<std::size_t>(size));
           if (rank > 0) transport.receive(rank - 1, from_before.data(), size, {"test", "h.0", round});
@@ -487,9 +489,10 @@ TEST_CASE("one rank sends to another while the others do something else") {
           if (rank < last) transport.send(rank + 1, mine.data(), size, {"test", "h.0", round});
         }
         wrong += transport.bytes_sent() != (rank < last ? 2 * size : 0);
-        wrong += rank == 0 && transport.word(0) != 0;  // sends do not change the watch word
-        // Each rank sends to the next one in a ring. All sends and receives are between begin_group and
-        // end_group.
+        // A send must not change the watch word (the progress that other ranks see).
+        wrong += rank == 0 && transport.word(0) != 0;
+        // The ranks form a ring, and each rank sends to the next one. Every send and receive is between
+        // begin_group and end_group.
         std::vector<std::uint8_t> before(static_cast<std::size_t>(size)), again(before);
         int const next = (rank + 1) % transport.world(), other = (rank + last) % transport.world();
         transport.begin_group();
@@ -552,7 +555,7 @@ TEST_CASE("a communicator is opened once for its group") {
     CHECK(transport.over({}).communicator == 0);
     double const own = 10.0 + rank;
     double gathered[2] = {}, value = own;
-    transport.gather(1, &own, gathered, sizeof own, {}, row);  // to the second rank of each row
+    transport.gather(1, &own, gathered, sizeof own, {}, row);  // to the rank with index 1 of each row
     if (rank % 2 == 1) CHECK((gathered[0] == 9.0 + rank && gathered[1] == own));
     CHECK(transport.bytes_sent() == (rank % 2 == 1 ? 0 : 8));
     transport.broadcast(1, &value, sizeof value, {}, row);

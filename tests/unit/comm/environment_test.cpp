@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests how the library detects the launcher (such as SLURM or torchrun) from environment variables, the
-// ranks that it reads, and its errors.
+// Tests from_environment(), which reads from environment variables the launcher (such as SLURM or torchrun)
+// and the number of this rank. Covers the values that it returns and its errors.
 #include "tessera/comm/environment.hpp"
 
 #include <map>
@@ -26,8 +26,8 @@ ts::comm::LaunchEnvironment read(Variables const& variables) {
   return ts::comm::launch_environment(reader(variables));
 }
 
-/// Calls from_environment with these variables. Returns the error that it throws as "kind: text", or
-/// "accepted".
+/// Calls from_environment() with the environment `variables`. Returns the thrown error as "kind: text", or
+/// "accepted" if no error is thrown.
 std::string refusal(Variables const& variables) {
   try {
     ts::comm::from_environment(reader(variables));
@@ -116,8 +116,9 @@ TEST_CASE("several launchers have an order") {
   CHECK(read(joined(open_mpi, slurm)).source == "Open MPI");
   CHECK(read(joined({{"PMI_RANK", "0"}, {"PMI_SIZE", "2"}}, slurm)).source == "PMI");
   CHECK(read(joined(slurm, {{"PMIX_RANK", "5"}})).source == "SLURM");
-  // srun --mpi=pmi2 sets the variables of PMI and of SLURM, but only the variables of SLURM give the local
-  // rank. mpiexec within a SLURM step sets its own PMI variables.
+  // srun --mpi=pmi2 sets the variables of both PMI and SLURM. SLURM has priority here, because only its
+  // variables give the local rank. mpiexec within a SLURM step sets its own PMI variables, which then have
+  // priority.
   auto const pmi2 = read(joined({{"PMI_RANK", "5"}, {"PMI_SIZE", "11"}, {"PMI_FD", "12"}}, slurm));
   CHECK(ts::comm::describe(pmi2) == ts::comm::describe(read(slurm)));
   CHECK(read(joined({{"PMI_RANK", "5"}, {"PMI_SIZE", "11"}, {"MPI_LOCALRANKID", "1"}}, slurm)).source ==
@@ -126,8 +127,8 @@ TEST_CASE("several launchers have an order") {
 }
 
 TEST_CASE("without a launcher there is one rank") {
-  // None of these variables starts a launch. SLURM_JOB_ID without a rank means an allocation, and MASTER_ADDR
-  // does not give the number of ranks.
+  // None of these variables means that a launcher started the process. SLURM_JOB_ID without a rank means only
+  // an allocation. MASTER_ADDR alone does not give the number of ranks.
   for (Variables const& variables :
        {Variables{}, Variables{{"SLURM_JOB_ID", "17"}, {"SLURM_NTASKS", "8"}},
         Variables{{"MASTER_ADDR", "a"}}, Variables{{"RANK", ""}}, Variables{{"MPI_LOCALRANKID", "0"}}}) {
@@ -153,7 +154,8 @@ TEST_CASE("one process of a launcher is a world of one, whatever else it leaves 
                          {"PMIX_RANK", "0"}};
   for (auto const& [launcher, variables] : std::map<std::string, Variables>{
            {"SLURM batch script: rank 0 of 1, local rank 0", script},
-           {"SLURM: rank 0 of 1, local rank 0", with(shell, "SLURM_NTASKS", "4")},  // salloc -n 4
+           // The shell of salloc -n 4.
+           {"SLURM: rank 0 of 1, local rank 0", with(shell, "SLURM_NTASKS", "4")},
            {"Open MPI: rank 0 of 1, local rank 0", mpirun},
            {"torchrun: rank 0 of 1, local rank 0", {{"RANK", "0"}, {"WORLD_SIZE", "1"}}},
            {"PMI: rank 0 of 1, local rank 0", {{"PMI_RANK", "0"}, {"PMI_SIZE", "1"}}}}) {
@@ -163,13 +165,14 @@ TEST_CASE("one process of a launcher is a world of one, whatever else it leaves 
   CHECK(read(shell).world == 1);
   CHECK(read({{"SLURM_PROCID", "0"}, {"SLURM_STEP_ID", "0"}, {"SLURM_NPROCS", "1"}}).world == 1);
   CHECK(read({{"LOCAL_RANK", "-1"}}).source == "none");
-  // The one process of a world can have a local rank other than 0. The local rank is used, unless it is -1.
+  // A launcher can start a single process with a local rank other than 0. This local rank is used, unless it
+  // is -1.
   Variables const bound{{"RANK", "0"}, {"WORLD_SIZE", "1"}, {"LOCAL_RANK", "3"}, {"LOCAL_WORLD_SIZE", "4"}};
   CHECK(read(bound).world == 1);
   CHECK(read(bound).local_rank == 3);
   CHECK(read(with(bound, "LOCAL_RANK", "-1")).local_rank == 0);
   CHECK(read({{"WORLD_SIZE", "1"}}).world == 1);
-  // If the numbers of tasks differ, the one of the step is used, not the one of the job.
+  // If the step and the job of SLURM have different numbers of tasks, the number of the step is used.
   CHECK(read(with(with(shell, "SLURM_STEP_NUM_TASKS", "2"), "SLURM_NTASKS", "1")).world == 2);
 }
 
@@ -186,8 +189,8 @@ TEST_CASE("half a launch names the missing variable") {
     CHECK(holds(refusal(without(slurm, name)), std::string(name) + " is not set although SLURM_PROCID is"));
   CHECK(holds(refusal({{"PMIX_RANK", "0"}}),
               "config: PMIX_RANK is set, but no variable tells the number of ranks"));
-  // An incomplete launcher is an error, even if the variables of another launcher with lower priority are
-  // complete.
+  // If the variables of a launcher are incomplete, this is an error, even if the variables of a launcher with
+  // lower priority are complete.
   CHECK(holds(refusal(joined({{"WORLD_SIZE", "8"}}, slurm)), "RANK is not set although WORLD_SIZE is"));
 }
 
@@ -206,8 +209,8 @@ TEST_CASE("values that cannot be are named") {
 }
 
 TEST_CASE("a batch script of SLURM with several tasks is refused and never a world of one") {
-  // The variables of a batch script give the number of tasks of the job, but the script is not one of the
-  // tasks.
+  // A batch script runs once, outside the tasks of its job. Its variables give the number of these tasks, but
+  // the script itself must not be taken for one of them.
   auto const script = refusal({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "4"}, {"SLURM_LOCALID", "0"}});
   CHECK(holds(script, "config: this program was started in a batch script of SLURM, without srun"));
   CHECK(holds(script, "the job has 4 tasks; start it with srun, or unset SLURM_PROCID"));

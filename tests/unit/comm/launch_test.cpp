@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests ranks that are processes: they connect, compute the same results as threads, and notice every
-// failure.
+// Tests training ranks that are separate processes. The processes must find each other, compute the same
+// results as ranks that are threads, and notice every failure.
 #include "tessera/comm/launch.hpp"
 
 #include <algorithm>
@@ -36,8 +36,8 @@ using ts::comm::Transport;
 
 bool holds(std::string const& text, std::string const& part) { return text.find(part) != text.npos; }
 
-/// Returns the port at which the ranks of this test meet. It depends on the process id, so that tests which
-/// run at the same time usually have different ports. If two tests get equal or close ports, a launch uses
+/// Returns the port at which the ranks of this test connect. The port depends on the process id, so that
+/// tests that run at the same time usually have different ports. If a port is already in use, the ranks use
 /// the next free port.
 int own_port() { return 20000 + ::getpid() % 9000; }
 
@@ -48,7 +48,8 @@ std::shared_ptr<Launch> join(test::Environment const& variables, ts::comm::Launc
   return std::make_shared<Launch>(ts::comm::launch_environment(get), get, options);
 }
 
-/// Runs fn(comm, launch) in `world` processes that form one launch. Returns how each process ended.
+/// Calls fn(comm, launch) in `world` new processes, which are the ranks of one launch. Returns how each
+/// process ended.
 std::vector<Ended> in_processes(int world, std::function<std::string(Comm&, Launch&)> const& fn,
                                 ts::comm::LaunchOptions const& options = quick()) {
   int const port = own_port();
@@ -60,7 +61,7 @@ std::vector<Ended> in_processes(int world, std::function<std::string(Comm&, Laun
   });
 }
 
-/// Runs all collectives with several sizes and number formats. Returns a hash of all results.
+/// Runs every collective with several sizes and number formats. Returns a hash of all results of this rank.
 std::string results_of(Transport& transport) {
   std::uint64_t hash = 14695981039346656037ull;
   auto const mix = [&](std::vector<std::byte> const& bytes) {
@@ -133,8 +134,8 @@ TEST_CASE("processes compute the bits of threads in every collective") {
   }
 }
 
-/// Checks that each rank of `ranks` ended with the exit code `code`, in less than `seconds` seconds, and with
-/// an error message that contains all of `texts`.
+/// Checks how each rank in `ranks` ended: with the exit code `code`, in less than `seconds` seconds, and with
+/// an error message that contains every string in `texts`.
 void check_survivors(std::vector<Ended> const& ended, std::vector<int> const& ranks, int code,
                      std::vector<std::string> const& texts, double seconds) {
   for (int const rank : ranks) {
@@ -147,8 +148,8 @@ void check_survivors(std::vector<Ended> const& ended, std::vector<int> const& ra
   }
 }
 
-/// Runs 3 processes that call all_reduce 64 times. Before the fifth call, rank 1 calls `fault`. If `throws`
-/// is false, rank 1 then returns. Returns how each process ended.
+/// Starts 3 ranks, which are processes and call all_reduce 64 times. Before its fifth call, rank 1 calls
+/// `fault`. If `throws` is false, rank 1 then ends normally. Returns how each process ended.
 std::vector<Ended> with_fault(std::function<void(Comm&)> const& fault, bool throws = true) {
   return in_processes(3, [&](Comm& comm, Launch&) -> std::string {
     std::vector<float> values(100003, 1.0f);
@@ -170,7 +171,7 @@ TEST_CASE("ranks of one host know that they share it") {
        }))
     CHECK(ended.text == "3 ranks, interface ''");
   CHECK(ts::comm::detail::interface_of("127.0.0.1") == "lo");
-  CHECK(ts::comm::detail::interface_of("192.0.2.1").empty());  // an address for documentation only
+  CHECK(ts::comm::detail::interface_of("192.0.2.1").empty());  // a reserved address that no machine has
 }
 
 TEST_CASE("the end of an old communicator does not end the new one that replaces it") {
@@ -236,7 +237,7 @@ TEST_CASE("groups of processes make different numbers of collectives, and a rank
     for (int i = 0; i < (first == 0 ? 3 : 20); ++i)
       transport.all_reduce(DType::f64, &value, 1, {"reduce", "h.3", i}, {first, 1, 2});
     if (value != (first == 0 ? 8.0 : 1048576.0)) return "wrong";
-    if (first == 2) return "left";  // these ranks have called more collectives than ranks 0 and 1
+    if (first == 2) return "left";  // ranks 2 and 3 have called more collectives than ranks 0 and 1
     transport.all_reduce(DType::f64, &value, 1, {"reduce", "h.4"}, {0, 1, 3});
     return "done";
   });
@@ -280,8 +281,8 @@ TEST_CASE("ranks without rank 0 say where they looked") {
     auto const launch = join(test::rank_environment(1, 2, port), {.join_timeout = 1s, .silence = 5s});
     return "met";
   });
-  // The message says whether another program listens at these ports. This depends on the tests that run at
-  // the same time, so this part is not compared.
+  // The message also says whether another program listens at one of these ports. Tests that run at the same
+  // time can listen there, so the test does not compare this sentence.
   check_survivors(
       ended, {0}, 3,
       {"rank 1 (process ",
@@ -319,7 +320,8 @@ TEST_CASE("two sizes of the world, and two processes with one rank, are refused 
 
 TEST_CASE("ranks meet if a foreign program holds the port") {
   int const port = own_port();
-  ts::comm::detail::Descriptor const foreign = ts::comm::detail::listen_on(port);  // never answers
+  // This program never answers.
+  ts::comm::detail::Descriptor const foreign = ts::comm::detail::listen_on(port);
   REQUIRE(foreign);
   auto const ended = test::run_processes(2, [&](int rank) -> std::string {
     auto const launch = join(test::rank_environment(rank, 2, port), {.join_timeout = 20s, .silence = 5s});

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests the errors on all ranks when one rank throws, leaves, is late, or calls a different collective.
+// Tests the errors that all ranks get when one rank throws, ends early, is late, or calls a different
+// collective.
 #include <atomic>
 #include <chrono>
 #include <exception>
@@ -28,15 +29,17 @@ using ts::comm::Transport;
 
 bool holds(std::string const& text, std::string const& part) { return text.find(part) != text.npos; }
 
-/// The errors of a run: those that ranks caught, and the one that the caller of run got.
+/// The errors after ts::run with several ranks: the errors that the ranks caught, and the error that ts::run
+/// threw.
 struct Outcome {
   struct Lost {
     int by;
     int rank;
     std::string unit, text;
   };
-  std::vector<Lost> lost;  ///< the PeerLost errors: rank `by` caught the error, and `rank` was lost
-  std::string text;        ///< the text of the error that run threw
+  /// Every PeerLost error: rank `by` caught the error, which says that rank `rank` is lost.
+  std::vector<Lost> lost;
+  std::string text;  ///< the text of the error that ts::run threw
   ts::ErrorKind kind = ts::ErrorKind::failed;
   int rank = -1;
   bool threw = false;
@@ -144,7 +147,8 @@ TEST_CASE("the caller gets the first cause in its own form") {
       meet(comm.transport());
     };
   };
-  // A std::exception becomes an Error that contains the rank and the original text.
+  // If a rank throws a std::exception, ts::run throws an Error with the number of this rank and the original
+  // text.
   try {
     ts::run(3, thrower(Odd("odd weather")));
     FAIL("nothing was thrown");
@@ -160,9 +164,9 @@ TEST_CASE("the caller gets the first cause in its own form") {
   });
   CHECK(memory.kind == ts::ErrorKind::out_of_memory);
   CHECK(memory.rank == 1);
-  // Exceptions not derived from std::exception are rethrown unchanged.
+  // If a rank throws something that is not derived from std::exception, ts::run throws it unchanged.
   CHECK_THROWS_AS(ts::run(3, thrower(17)), int);
-  // An Error that names its rank keeps its text.
+  // If a rank throws an Error that already names a rank, ts::run keeps its text.
   try {
     ts::run(3, thrower(ts::Error(ts::ErrorKind::diverged, "the loss is not finite", 2, "head")));
     FAIL("nothing was thrown");
@@ -170,9 +174,10 @@ TEST_CASE("the caller gets the first cause in its own form") {
     CHECK(std::string(error.what()) == "the loss is not finite");
     CHECK(error.unit() == "head");
   }
-  // With a single rank, run throws the original exception.
+  // With a single rank, ts::run throws the original exception.
   CHECK_THROWS_AS(ts::run(1, [](Comm&) { throw Odd("alone"); }), Odd);
-  // A lost rank in an inner run is also the cause of the outer run's error.
+  // Here rank 1 calls ts::run itself, and a rank of this inner call is lost. The error of the outer call must
+  // give this lost rank as its cause.
   auto const nested = outcome_of(2, [](Transport& transport) {
     if (transport.rank() == 1)
       ts::run(3, [](Comm& inner) {
@@ -201,7 +206,7 @@ TEST_CASE("a rank that returns early is lost to those who go on") {
                                   ? "rank 2 is lost: it left before its first collective"
                                   : "rank 2 is lost: it left after collective 3, all_gather of 16 bytes"));
   }
-  // Rank 0 already waits in a barrier when rank 1 leaves.
+  // Rank 1 leaves only after rank 0 waits in a barrier.
   auto const outcome =
       outcome_of(2,
                  [](Transport& transport) {
@@ -211,7 +216,7 @@ TEST_CASE("a rank that returns early is lost to those who go on") {
                  },
                  {.timeout = 5s});
   CHECK(holds(outcome.text, "rank 1 is lost: it left before its first collective"));
-  // If no rank waits for another, the ranks may return at different times.
+  // Ranks may return at different times if no other rank waits for them.
   ts::run(3, [](Comm& comm) {
     comm.transport().barrier();
     std::this_thread::sleep_for(comm.rank() * 10ms);
@@ -257,8 +262,8 @@ TEST_CASE("a rank that does not arrive is named after the timeout") {
 TEST_CASE("heartbeats and late starts keep slow ranks alive") {
   ts::run(3,
           [](Comm& comm) {
-            // All ranks are silent for longer than the timeout. This is not an error, because no rank waits
-            // for another yet.
+            // Both ranks call no collective for longer than the timeout. This is not an error, because no
+            // rank waits for another rank yet.
             std::this_thread::sleep_for(comm.rank() == 0 ? 350ms : 400ms);
             comm.transport().barrier();
             if (comm.rank() == 1)
@@ -330,7 +335,7 @@ TEST_CASE("ranks that ask for different things all throw and name the requests")
     CHECK(holds(outcome.text, "rank 2 requests number 2, "));
     CHECK(holds(outcome.text, each.text));
   }
-  // A different root or a different element type is a mismatch too.
+  // Two calls of one collective with different roots or different element types are a mismatch too.
   auto const roots = outcome_of(2, [](Transport& transport) {
     Buffers buffers;
     transport.broadcast(transport.rank(), buffers.send.data(), 8);
@@ -378,7 +383,7 @@ TEST_CASE("destructors and copies of a handle never wait") {
       text = lost.what();
     }
   });
-  ranks.pop_back();  // destroys the last handle of rank 1
+  ranks.pop_back();  // destroys the only handle of rank 1, which means that rank 1 leaves
   waiting.join();
   CHECK(holds(text, "rank 1 is lost: it left before its first collective"));
 }

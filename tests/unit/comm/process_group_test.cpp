@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests collectives of groups of ranks, where ranks are threads. Groups make progress independently. Errors
-// name the ranks that are the cause.
+// Tests collectives of groups of ranks. The ranks are threads. Groups must make progress independently, and
+// errors must name the ranks that caused them.
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -29,12 +29,12 @@ using ts::comm::Comm;
 using ts::comm::ProcessGroup;
 using ts::comm::Transport;
 
-/// The error that each rank caught (`texts`, `kinds` and `lost` have one element for each rank), and the
-/// duration of the run.
+/// The errors of all ranks, and the duration of the test in seconds. `texts`, `kinds` and `lost` have one
+/// element for each rank and describe the error that this rank caught.
 struct Errors {
   std::vector<std::string> texts;
   std::vector<ts::ErrorKind> kinds;
-  std::vector<int> lost;  ///< Error::rank of each rank's error
+  std::vector<int> lost;  ///< the rank that this rank's error names (Error::rank)
   double seconds = 0;
 
   bool all_have(std::string const& part) const {
@@ -63,7 +63,7 @@ Errors errors_of(int world, std::function<void(Transport&)> const& body, ts::Run
           }
         },
         options);
-  } catch (ts::Error const&) {  // the first of the errors that the ranks caught
+  } catch (ts::Error const&) {  // this error is already in `errors`, which has the errors of all ranks
   }
   errors.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return errors;
@@ -74,7 +74,7 @@ double sum_in(Transport& transport, ProcessGroup const& group, double value, std
   return value;
 }
 
-/// Waits until rank `rank` is in a collective.
+/// Waits until rank `rank` is inside a collective.
 void await_inside(Transport& transport, int rank) {
   while (transport.where(rank).find("in collective") == std::string::npos) std::this_thread::sleep_for(1ms);
 }
@@ -91,7 +91,7 @@ TEST_CASE("groups of ranks make different numbers of collectives") {
       wrong += sum_in(transport, pair, rank + round, round) != 2 * first + 1 + 2 * round;
     wrong += ts::comm::sequence_of(transport.word(rank)) != static_cast<std::uint64_t>(rounds);
     wrong += sum_in(transport, {}, rank) != 6;
-    wrong += ts::comm::sequence_of(transport.word(rank)) != 1;  // each group has its own count
+    wrong += ts::comm::sequence_of(transport.word(rank)) != 1;  // each group counts its own collectives
     wrong += sum_in(transport, {rank % 2, 2, 2}, rank) != 2 + 2 * (rank % 2);
     wrong += sum_in(transport, {rank, 1, 1}, rank) != rank;
     transport.barrier({}, pair);
@@ -152,7 +152,7 @@ TEST_CASE("collectives of a group that has met allocate nothing") {
 }
 
 TEST_CASE("ranks that wait for each other in different groups all get both requests at once") {
-  double const limit = 10;  // seconds; far below the timeout of 300 s
+  double const limit = 10;  // seconds; far less than the timeout of 300 s
   auto const crossing = errors_of(4, [](Transport& transport) {
     int const rank = transport.rank();
     (void)sum_in(transport, {}, 1.0);
@@ -177,7 +177,8 @@ TEST_CASE("ranks that wait for each other in different groups all get both reque
   CHECK(channels.all_have("among ranks 0, 1 on channel 1"));
   CHECK(channels.seconds < limit);
 
-  // Ranks 0, 1 and 2 wait in a cycle: 0 for 1, 1 for 2, and 2 for 0. Rank 3 waits for all of them.
+  // Ranks 0, 1 and 2 wait for each other in a cycle: 0 for 1, 1 for 2, and 2 for 0. Rank 3 waits for all
+  // three.
   auto const cycle = errors_of(4, [](Transport& transport) {
     int const rank = transport.rank();
     ProcessGroup const groups[] = {{0, 1, 2}, {1, 1, 2}, {0, 2, 2}};
@@ -198,7 +199,8 @@ TEST_CASE("requests are compared within their group") {
     if (rank < 2) (void)sum_in(transport, {}, 1.0);
     (void)sum_in(transport, pair, 1.0, rank);
   });
-  // The second collectives of ranks 2 and 3 differ. Ranks 0 and 1 wait for these ranks meanwhile.
+  // Ranks 2 and 3 call different collectives as their second call. Ranks 0 and 1 wait for ranks 2 and 3
+  // meanwhile.
   CHECK(errors.all_have(
       "ranks request different collectives: rank 2 requests number 2, all_reduce of 1 fp64 "
       "values (sum h.0, micro-batch 2); rank 3 requests number 2, all_reduce of 1 fp64 values "
@@ -297,7 +299,7 @@ TEST_CASE("a history tells apart the collectives of groups with equal numbers") 
   CHECK(text(0, 3) == "7, all_gather of 64 bytes (gather wte)");
   CHECK(text(1, 1) == "7, all_gather of 64 bytes (gather h.1)");
   CHECK(text(2, 2) == "7, all_gather of 64 bytes (gather h.2)");
-  CHECK(text(1, 3) == "7, all_gather");  // rank 3 is in another group; its requests are unknown
+  CHECK(text(1, 3) == "7, all_gather");  // rank 3 is in another group, so its calls are unknown
   CHECK(history.last_unit() == "h.2");
 }
 

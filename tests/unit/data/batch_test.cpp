@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests the loaders of batches: batches that were computed by hand, epochs, the shares of ranks, and every
-// error with its text.
+// Tests Loader, which makes the training batches from tokens. Covers batches whose content was computed by
+// hand, epochs, the share of each rank, and every error with its text.
 #include "tessera/data/batch.hpp"
 
 #include <algorithm>
@@ -58,7 +58,7 @@ TEST_CASE("a batch by hand") {
 
 TEST_CASE("a loader is checked without its memory") {
   auto const source = counting(13);
-  // Batches of 12 GiB; check() must not allocate them.
+  // One batch with these options would need 12 GiB. check() must not allocate it.
   ts::LoaderOptions const huge{.batch = 1 << 14, .sequence = 12, .accumulation = 8000};
   ts::Loader::check(source, huge);
   CHECK_ERROR(data, ts::Loader::check(source, {.batch = 1, .sequence = 13}), "too little data");
@@ -75,7 +75,8 @@ TEST_CASE("ranks and accumulation share one global batch") {
   for (auto const order : {ts::Order::shuffled, ts::Order::sequential}) {
     ts::Loader whole(source, {.batch = 2, .sequence = 7, .accumulation = 4, .order = order, .seed = 5});
     for (int const world : {2, 4}) {
-      // An epoch has 17 steps of 8 samples, and 6 more samples.
+      // 1000 tokens in sequences of 7 make 142 samples. An epoch has 17 steps of 8 samples, and 6 samples
+      // remain.
       for (std::int64_t const step : {0, 3, 17, 40}) {
         Tokens const expected = whole.load(step).tokens;
         Tokens got(expected.size());

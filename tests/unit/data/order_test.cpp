@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests the order of training samples. The random generator Philox is compared with its published test
-// vectors. Other tests check that each epoch is a permutation, and how a global batch is split over ranks.
+// Tests the order in which training samples are read. The random generator Philox must give its published
+// test vectors. Each epoch must be a permutation of the samples. A global batch must be divided over the
+// ranks.
 #include "tessera/data/order.hpp"
 
 #include <algorithm>
@@ -17,7 +18,7 @@
 namespace ts = tessera;
 
 TEST_CASE("philox4x32 gives the published vectors") {
-  // The expected values are from the file kat_vectors of Random123, lines "philox4x32 10".
+  // The expected values are the lines "philox4x32 10" of the file kat_vectors of the library Random123.
   CHECK(ts::philox4x32({0, 0, 0, 0}, {0, 0}) ==
         ts::PhiloxCounter{0x6627e8d5u, 0xe169c58du, 0xbc57ac4cu, 0x9b00dbd8u});
   CHECK(ts::philox4x32({~0u, ~0u, ~0u, ~0u}, {~0u, ~0u}) ==
@@ -67,8 +68,8 @@ TEST_CASE("a shuffled order depends on seed and epoch and on nothing else") {
   distinct.insert(epoch_of(std::uint64_t{1} << 32, 0));
   CHECK(distinct.size() == 10);
   CHECK(epoch_of(1, 2) == epoch_of(1, 2));
-  // The expected values were computed by an independent program. If this test fails, every training run with
-  // shuffled data would change.
+  // The expected values were computed by a separate program. If this test fails, the order of shuffled data
+  // has changed, and earlier training runs cannot be reproduced.
   ts::SampleOrder const order(ts::Order::shuffled, samples, 1);
   std::vector<std::int64_t> const first = {order(0), order(1), order(2), order(3), order(1000)};
   CHECK(first == std::vector<std::int64_t>{288, 235, 648, 959, 180});
@@ -80,8 +81,8 @@ TEST_CASE("a number that is no order is refused") {
 }
 
 TEST_CASE("a shuffled order mixes") {
-  // The mean distance between neighbors of a random permutation of n values is n/3. The mean distance of
-  // sorted values is 1.
+  // The mean distance between neighbors is n/3 in a random permutation of n values, and 1 if the values are
+  // sorted.
   constexpr std::int64_t samples = 4096;
   ts::SampleOrder const order(ts::Order::shuffled, samples, 3);
   double distance = 0;
@@ -91,9 +92,9 @@ TEST_CASE("a shuffled order mixes") {
   for (std::int64_t i = 0; i < samples / 2; ++i) low_in_low_half += order(i) < samples / 2 ? 1 : 0;
   CHECK(distance / samples > 0.30 * samples);
   CHECK(distance / samples < 0.37 * samples);
-  CHECK(low_in_low_half > samples / 4 - 150);  // the standard deviation is about 16
+  CHECK(low_in_low_half > samples / 4 - 150);  // the standard deviation of this number is about 16
   CHECK(low_in_low_half < samples / 4 + 150);
-  // Three samples have 6 permutations. All of them occur over many epochs.
+  // Three samples have 6 permutations. Each of them must occur in some of the 200 epochs.
   ts::SampleOrder const three(ts::Order::shuffled, 3, 0);
   std::set<std::vector<std::int64_t>> orders;
   for (std::int64_t epoch = 0; epoch < 200; ++epoch)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests the sources of token ids: every kind of input file, and every error with its text.
+// Tests TokenSource, which reads token ids: every kind of input file, and every error with its text.
 #include "tessera/data/tokens.hpp"
 
 #include <cstdint>
@@ -21,7 +21,7 @@ using file_support::write;
 
 namespace {
 
-/// Returns the content of an llm.c token file: a header of 256 int32 values, then the tokens.
+/// Returns the content of a token file in the format of llm.c: a header of 256 int32 values, then `tokens`.
 std::string llmc(std::int32_t magic, std::int32_t version, std::int32_t count, std::string const& tokens) {
   std::vector<std::int32_t> header(256, 0);
   header[0] = magic;
@@ -78,7 +78,8 @@ TEST_CASE("token files with and without header") {
   CHECK(all(llama) == Tokens{128000, 1, 128255});
   CHECK(llama.vocabulary() == 128256);
   CHECK(llama.format() == ts::TokenFormat::u32);
-  // The file has only one token, so it is too short for a magic number. It is read as raw token ids.
+  // This file has only one token of 2 bytes, which is too short for the magic number of a format. The file is
+  // read as raw token ids.
   CHECK(all(ts::TokenSource::open(write(folder / "one.bin", u16({9})))) == Tokens{9});
 }
 
@@ -132,8 +133,8 @@ TEST_CASE("a file of another kind that is named .bin is refused by that kind") {
   CHECK_ERROR(data, open(after(safetensors)), "is a safetensors file");
   CHECK_ERROR(data, open(pickle + "K."), "is a Python pickle");
   CHECK_ERROR(data, open(after(torch)), "is a Python pickle (an old PyTorch file)");
-  // These files are valid token ids. Their first bytes match only a part of the signature of the foreign
-  // format.
+  // These files contain valid token ids. Their first `kept` bytes equal the first bytes of the signature of
+  // another format, but the rest of the signature is missing.
   for (auto const& [bytes, kept] : {std::pair(numpy, 4),
                                     {png, 6},
                                     {elf, 3},
@@ -169,9 +170,10 @@ TEST_CASE("ids of 32 and 64 bits are not read as ids of 16") {
   CHECK_ERROR(data, open(bytes_of(llama3)), "ids that are 32-bit", "write the header");
   CHECK_ERROR(data, open(bytes_of(wide)), "ids that are 64-bit", "'uint64'");
   CHECK_ERROR(data, open(few), "ids that are 32-bit");
-  CHECK(open(few.substr(0, 60)).size() == 30);  // 15 ids are too few to be certain
-  // Every second 16-bit id of this file is small. Files of 32-bit ids look alike, because the high half of
-  // each id is small; but their high halves are at most 15.
+  CHECK(open(few.substr(0, 60)).size() == 30);  // 15 ids are too few to recognise 32-bit ids
+  // In this file of 16-bit ids, every second id is small, as in a file of 32-bit ids, whose high halves are
+  // small. In real 32-bit token ids the high half is at most 15. Some ids here are larger, so the file is
+  // accepted.
   CHECK(open(bytes_of(narrow)).size() == 100);
   CHECK(open(std::string(400, '\0')).size() == 200);
 }
@@ -224,8 +226,8 @@ TEST_CASE("files of another kind are no text, whatever their name") {
   refused(start("\xff\xfe\0\0h\0\0\0").substr(0, 8), {"is text in UTF-32", "iconv -f UTF-32"});
   refused(std::string("a\0b", 3), {"data: holds a NUL byte at 1, so it is not text"});
   refused(std::string("\0", 1), {"holds a NUL byte at 0"});
-  // A text file is accepted even if it begins with the letters of a magic number, or if it contains every
-  // byte value except NUL.
+  // A text file is accepted even if its first letters are the magic number of another format, or if it
+  // contains every byte value except NUL.
   std::string any;
   for (int value = 255; value > 0; --value) any += static_cast<char>(value);
   for (std::string const& text :
@@ -236,7 +238,7 @@ TEST_CASE("files of another kind are no text, whatever their name") {
         std::string("ORC\n\t\f"), any})
     CHECK(ts::TokenSource::open(write(folder / "data", text)).size() ==
           static_cast<std::int64_t>(text.size()));
-  // In a folder, a compressed file is skipped.
+  // If a folder is opened, a compressed file in it is skipped.
   write(folder / "data", "BZh91AY&SY" + std::string(300, 'z'));
   write(folder / "text", "text");
   CHECK(ts::TokenSource::open(folder.path()).skipped() == 1);
@@ -255,10 +257,11 @@ TEST_CASE("text that is named .bin is refused and ids that look a little like it
   // A text file is recognised even if it has an odd number of bytes.
   CHECK_ERROR(data, open(text + "x"), "is text, not tokens");
   CHECK_ERROR(data, open(book + u16({50256})), "is text, not tokens");
-  CHECK(open(text.substr(0, 62)).size() == 31);  // too short to be certain
+  CHECK(open(text.substr(0, 62)).size() == 31);  // too short to be recognised as text
   // The file is accepted as token ids, because the bytes of its first id are not text.
   CHECK(open(u16({50256}) + book.substr(0, 9'998)).size() == 5'000);
-  // Only the first 2,048 ids are checked. The last of them is not text, so the file is accepted as token ids.
+  // The reader checks only the first 2,048 ids. The last of these ids is not text, so the file is accepted as
+  // token ids.
   CHECK(open(book.substr(0, 4'094) + u16({7})).size() == 2'048);
   CHECK(open(u16(std::vector<std::uint16_t>(3'000, 0x2020))).size() == 3'000);  // one id, repeated
   CHECK(ts::TokenSource::open(write(folder / "letters.txt", text)).size() ==
@@ -271,8 +274,8 @@ TEST_CASE("a token beyond the vocabulary names file and index and token") {
               "token 50257 at index 2", "vocabulary of 50257", "--vocabulary 50258");
   CHECK(ts::TokenSource::open(folder / "a.bin", {.vocabulary = 50258}).vocabulary() == 50258);
   CHECK(ts::TokenSource::open(folder / "a.bin", {.vocabulary = 70000}).vocabulary() == 70000);
-  // Two ids are too large for the vocabulary. The error must name the first of them, which is in the second
-  // file and far from the start of this file.
+  // Two ids are too large for the vocabulary. The error must name the one that comes first. It is in the
+  // second file, far from the start of the file.
   std::vector<std::uint16_t> many(100'000, 3);
   many[70'001] = 40;
   many[70'500] = 60;
@@ -324,7 +327,7 @@ TEST_CASE("several paths follow each other, large files too") {
   auto const first = write(folder / "1", "first"), second = write(folder / "2", large);
   auto const source = ts::TokenSource::open({second, first, second});
   CHECK(source.size() == 400'005);
-  // Two C strings must not be mistaken for a pair of iterators.
+  // These arguments are two C strings, not a pair of iterators.
   CHECK(ts::TokenSource::open({second.c_str(), first.c_str()}).size() == 200'005);
   CHECK(ts::TokenSource::open(std::vector<std::string>{first, first}).size() == 10);
   Tokens around(9);
@@ -380,7 +383,8 @@ TEST_CASE("a source of more files than it keeps open reads them all and knows wh
               "has 10 now");
   std::filesystem::remove(paths[297]);
   CHECK_ERROR(data, source.read(70'000 * 297, out), "/297: no such file");
-  for (int const at : {0, 255}) {  // these two removed files are still open, so they can be read
+  // Files 0 and 255 are still open, so they can be read after they are removed.
+  for (int const at : {0, 255}) {
     std::filesystem::remove(paths[static_cast<std::size_t>(at)]);
     source.read(70'000 * at, out);
     CHECK(out[0] == 1 + at % 100);
@@ -414,7 +418,8 @@ TEST_CASE("unreadable data is refused by name") {
   write(folder / "closed/file.txt", "x");
   ::chmod((folder / "secret.txt").c_str(), 0);
   ::chmod((folder / "closed").c_str(), 0);
-  bool const root = ::geteuid() == 0;  // root can read every file, so the test continues as another user
+  // Root can read every file, so root continues this test as another user.
+  bool const root = ::geteuid() == 0;
   if (root) REQUIRE(::seteuid(65534) == 0);
   auto const file = file_support::thrown_by([&] { (void)ts::TokenSource::open(folder / "secret.txt"); });
   auto const closed = file_support::thrown_by([&] { (void)ts::TokenSource::open(folder / "closed"); });

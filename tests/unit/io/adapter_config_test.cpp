@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests how an adapter_config.json selects the layers, ranks and alphas of LoRA adapters. The expected
-// results are from PEFT's own functions.
+// Tests how the file adapter_config.json of a LoRA adapter selects the layers that have adapters, and their
+// ranks and alphas. The expected results are from the functions of PEFT.
 #include "tessera/io/adapter_config.hpp"
 
 #include <string>
@@ -46,7 +46,9 @@ TEST_CASE("a key of alpha_pattern and rank_pattern matches a whole name or its e
                                                       {"^c_attn", false},
                                                       {"^h.0.attn.c_attn", false},
                                                       {"base_model.model." + attention, false},
-                                                      {"c.attn", true},  // a dot matches any character
+                                                      // The keys are regular expressions, in which a dot
+                                                      // matches any character.
+                                                      {"c.attn", true},
                                                       {R"(h\\.0\\.attn\\.c_attn)", true},
                                                       {R"(h\\.[1-9]\\..*)", false},
                                                       {"c_(attn|proj)", true},
@@ -69,7 +71,7 @@ TEST_CASE("target_modules, exclude_modules, layers_to_transform and layers_patte
   CHECK_FALSE(has(R"("target_modules": ["attn", "c.attn", "^c_attn"])"));
   CHECK(has(R"("target_modules": "all-linear")"));
   CHECK(has(R"("target_modules": ".*\\.c_[af].*")"));
-  // A target_modules that is a string is a pattern for the whole name.
+  // If target_modules is a string, it is a pattern that must match the whole name.
   CHECK_FALSE(has(R"("target_modules": "c_attn")"));
   CHECK(has(R"("target_modules": null)"));
   CHECK_FALSE(has(R"("target_modules": ["c_attn"], "exclude_modules": ["attn.c_attn"])"));
@@ -100,7 +102,7 @@ TEST_CASE("what is not built of them is refused by its key") {
   CHECK(holds(refusal(R"("alpha_pattern": {"(c_attn": 64})"),
               "alpha_pattern (c_attn is not a regular expression"));
   CHECK(holds(refusal(R"("target_modules": "c_attn*+")"), "target_modules c_attn*+ repeats a repetition"));
-  // std::regex would need hours to match patterns like these. They are therefore refused.
+  // std::regex would need hours to match patterns like these, so the library refuses them.
   CHECK(holds(refusal(R"("target_modules": ".*.*.*.*.*x")"), "has more than four repetitions"));
   CHECK(holds(refusal(R"("target_modules": "(.|.)*x")"), "repeats a group with | or a repetition in it"));
   CHECK(holds(refusal(R"("target_modules": "((a+)b)*x")"), "repeats a group with | or a repetition in it"));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests files that are written completely or not at all: commit, files that are never committed, failed
-// writes, links, devices, and errors that are found before anything is written.
+// Tests files that the library writes either completely or not at all. Covers commit, files that are never
+// committed, failed writes, links, devices, and errors that are found before anything is written.
 #include "tessera/io/file.hpp"
 
 #include <csignal>
@@ -35,8 +35,8 @@ using file_support::write;
 
 namespace {
 
-/// Limits the size of every file that this process writes to `bytes`. Longer writes fail, as they do on a
-/// full disk. The destructor restores the old limit.
+/// Limits the size of every file that this process writes to `bytes` bytes. A write beyond the limit fails,
+/// as it does on a full disk. The destructor restores the previous limit.
 class SizeLimit {
  public:
   explicit SizeLimit(rlim_t bytes) : handler_(::signal(SIGXFSZ, SIG_IGN)) {
@@ -118,7 +118,7 @@ TEST_CASE("a write that fails names path and reason and leaves the old file") {
     CHECK_ERROR(failed, ts::write_file(path, std::string(300'000, 'x')), "out.bin: cannot write",
                 "File too large");
     CHECK_ERROR(failed, ts::write_file(path, std::string(200'000, 'x')),
-                "out.bin: cannot write");  // this write fails during the commit
+                "out.bin: cannot write");  // only the write during the commit fails
   }
   CHECK(read(path) == "old");
   CHECK(folder.entries() == 1);
@@ -245,7 +245,8 @@ TEST_CASE("a pipe or socket by its name and a link to nothing are refused withou
 }
 
 TEST_CASE("an open pipe is written as /dev/stdout is, and one without a reader is an error") {
-  // A write to a pipe without a reader fails instead of ending the process.
+  // SIGPIPE would end the process at a write to a pipe without a reader. If the signal is ignored, the write
+  // fails instead.
   auto* const before = std::signal(SIGPIPE, SIG_IGN);
   int ends[2];
   REQUIRE(::pipe(ends) == 0);
@@ -257,7 +258,7 @@ TEST_CASE("an open pipe is written as /dev/stdout is, and one without a reader i
   CHECK(std::string(text) == "text");
   ::close(ends[0]);
   CHECK_ERROR(failed, ts::write_file(path, "text"), path.c_str(),
-              "cannot");  // either open or write fails, depending on the system
+              "cannot");  // depending on the system, either open or write fails
   ::close(ends[1]);
   std::signal(SIGPIPE, before);
 }
@@ -343,9 +344,9 @@ TEST_CASE("numbers and names in messages") {
   CHECK(ts::files::with_commas(-1234) == "-1,234");
   CHECK(ts::files::printable("a\nb\x7f") == "a\\x0ab\\x7f");
   CHECK(ts::files::printable("\xc2\x9b"
-                             "2J") == "\\xc2\\x9b2J");  // U+009B, the control character CSI
+                             "2J") == "\\xc2\\x9b2J");  // U+009B is the control character CSI
   CHECK(ts::files::printable("\xe2\x80\xae"
-                             "cba") == "\\xe2\\x80\\xaecba");  // U+202E, the mark for right-to-left text
+                             "cba") == "\\xe2\\x80\\xaecba");  // U+202E switches to right-to-left text
   CHECK(ts::files::printable("\xef\xbb\xbf#version") == "\\xef\\xbb\\xbf#version");
   CHECK(ts::files::printable("\xc2\xa0\xc3\xa9\xe2\x80\x8d\xe2\x80\x94") ==
         "\xc2\xa0\xc3\xa9\xe2\x80\x8d\xe2\x80\x94");
@@ -410,7 +411,7 @@ TEST_CASE("a full disk under a log leaves whole lines, and the log goes on when 
   ts::JsonlLog log(path);
   log.note({{"event", "start"}});
   {
-    SizeLimit const limit(50);  // 50 bytes: the limit is within the next line
+    SizeLimit const limit(50);  // the next line does not fit into 50 bytes
     CHECK_ERROR(failed, log.write({.step = 1, .loss = 5.5}), "log.jsonl: cannot write");
     CHECK(read(path) == "{\"event\":\"start\"}\n");
     CHECK_ERROR(failed, log.write({.step = 2, .loss = 5.25}), "log.jsonl: cannot write");

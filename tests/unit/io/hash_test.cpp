@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests the hash of the weights: its byte layout, its independence of the sizes of the chunks, and its
-// errors.
+// Tests the hash of a model's weights. Covers the bytes that it hashes, its errors, and that it does not
+// depend on the sizes of the chunks in which it gets the weights.
 #include "tessera/io/hash.hpp"
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests how the config.json of a model's folder is read and written: the values, the errors with their
-// messages, and that fields that the library does not know are kept.
+// Tests how the library reads and writes config.json, the description of a model in its folder. Covers the
+// values, the errors with their messages, and that unknown fields are kept.
 #include "tessera/io/model_folder.hpp"
 
 #include <filesystem>
@@ -73,7 +73,7 @@ TEST_CASE("config.json: a token is null or of the vocabulary, from its end too")
   HubConfig const config = parsed(R"({"five": 5, "last": -1, "first": -10, "none": null, "beyond": 10,
                                       "before": -11, "part": 1.5, "text": "5"})");
   CHECK(config.token("five", 10, 1.0) == 5.0);
-  // -1 counts from the end, as padding_idx of torch.nn.Embedding does.
+  // -1 means the last token of the vocabulary, as in padding_idx of torch.nn.Embedding.
   CHECK(config.token("last", 10, 1.0) == 9.0);
   CHECK(config.token("first", 10, 1.0) == 0.0);
   CHECK(config.token("none", 10, 1.0) == -1.0);
@@ -164,7 +164,7 @@ TEST_CASE("a model's folder appears with its commit, or not at all") {
   CHECK(folder.entries() == 0);
   { ModelFolderWriter const abandoned(folder / "new", units, "{}"); }
   CHECK(folder.entries() == 0);
-  for (int time = 0; time < 2; ++time) {  // the second writer replaces the folder of the first one
+  for (int time = 0; time < 2; ++time) {  // the second writer must replace the folder of the first writer
     ModelFolderWriter writer(folder / "new", units, "{\"a\": 1}\n");
     fill(writer);
     writer.commit();

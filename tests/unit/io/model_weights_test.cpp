@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests files of model weights, mostly weights of GPT-2: reading, errors with their messages, and that a save
-// either is complete or leaves the old file as it was.
+// Tests files of model weights, mostly weights of GPT-2. Covers reading, errors with their messages, and that
+// a save is either complete or leaves the old file unchanged.
 #include "tessera/io/model_weights.hpp"
 
 #include <algorithm>
@@ -30,7 +30,7 @@ using file_support::TemporaryFolder;
 
 namespace {
 
-/// A tensor that a test writes to a file. value(i) is its element i.
+/// A tensor that a test writes to a file. Element i of the tensor is value(i).
 struct Stored {
   std::string name;
   std::vector<std::int64_t> shape;
@@ -44,8 +44,8 @@ std::int64_t elements(std::vector<std::int64_t> const& shape) {
   return product;
 }
 
-/// Returns the value of element `element` of tensor number `tensor`. Every number format represents it
-/// exactly.
+/// Returns the value of element `element` of tensor number `tensor`. Every number format of the library
+/// represents this value exactly.
 double exact(std::size_t tensor, std::int64_t element) {
   return static_cast<double>((static_cast<std::int64_t>(tensor) * 7 + element) % 33 - 16) / 16.0;
 }
@@ -53,12 +53,13 @@ double exact(std::size_t tensor, std::int64_t element) {
 Gpt2Options const sizes{.layers = 2, .heads = 3, .channels = 12, .positions = 7, .vocabulary = 11};
 std::vector<UnitSpec> units_of(Gpt2Options const& model) { return Gpt2(model).units({1, 1}); }
 
-/// Opens a file of weights whose tensors have the names that GPT-2's files use.
+/// Opens a file of weights whose tensors have the names that are usual in files of GPT-2.
 ModelWeights open_weights(std::filesystem::path const& path, std::vector<UnitSpec> const& units) {
   return ModelWeights::open(path, units, gpt2_weight_names());
 }
 
-/// Returns every parameter of a model as a tensor for a file. `prefix` is put before each name.
+/// Returns every parameter of `units` as a tensor for a file. Each tensor has the name of the parameter with
+/// `prefix` before it.
 std::vector<Stored> tensors_of(std::vector<UnitSpec> const& units, std::string const& prefix = "",
                                std::string const& type = "F32") {
   std::vector<Stored> tensors;
@@ -79,8 +80,8 @@ void put(std::string& data, double value) {
       static_cast<T>(static_cast<std::conditional_t<sizeof(T) == 2, float, T>>(value))));
 }
 
-/// Writes a safetensors file by hand, not with the library's writer. The tensors can have any type. Returns
-/// its path.
+/// Writes a safetensors file without the library's writer, so that the tensors can have any type. Returns the
+/// path of the file.
 std::filesystem::path write_file_of(std::filesystem::path const& path, std::vector<Stored> const& tensors) {
   std::string data, header = "{";
   for (Stored const& tensor : tensors) {
@@ -103,10 +104,10 @@ std::filesystem::path write_file_of(std::filesystem::path const& path, std::vect
       path, file_support::bytes_of(static_cast<std::uint64_t>(header.size())) + header + data);
 }
 
-/// Checks that a file has the values that tensors_of() gives. Reads each tensor from its start and from its
-/// middle.
+/// Checks that a file of weights has the values of tensors_of(). Reads each tensor once from its start and
+/// once from its middle.
 void check_values(std::filesystem::path const& path, std::vector<UnitSpec> const& units = units_of(sizes)) {
-  // Remains valid after the ModelWeights object is destroyed.
+  // `source` remains valid after the temporary ModelWeights object is destroyed.
   ParameterSource const source = open_weights(path, units).source();
   std::size_t index = 0;
   for (std::size_t unit = 0; unit < units.size(); ++unit)
@@ -136,7 +137,8 @@ TEST_CASE("adapters are merged to the same bits, whole or in pieces") {
             lora, {1, 1}),
         adapted(Opt({.layers = 1, .heads = 2, .channels = 8, .positions = 4, .vocabulary = 11}).units({1, 1}),
                 lora, {1, 1})}) {
-    // A map sorts its keys. collect() returns parameters in the same order, by name.
+    // The key is the name of a parameter. The map sorts its keys, and collect() returns parameters in the
+    // same order.
     std::map<std::string, ParameterSpec const*> specs;
     for (UnitSpec const& unit : units)
       for (ParameterSpec const& parameter : unit.parameters) specs[parameter.name] = &parameter;
@@ -182,7 +184,7 @@ TEST_CASE("gpt2 weights take the prefix and pass over buffers and the tied head"
     tensors.push_back(head);
     check_values(write_file_of(folder / "model.safetensors", tensors));
   }
-  check_values(folder.path());  // opens the folder; the weights are in its model.safetensors
+  check_values(folder.path());  // the argument is the folder; its file model.safetensors has the weights
 }
 
 TEST_CASE("weights of any model are read by its names, a head of its own among them") {
@@ -208,7 +210,7 @@ TEST_CASE("a family's names say what else its files may hold") {
     return tensors;
   };
   auto tensors = tensors_of(units, "model.");
-  tensors.back().name = "lm_head.weight";  // this tensor has no prefix in its name
+  tensors.back().name = "lm_head.weight";  // the name of this tensor has no prefix
   WeightNames const names{.prefix = "model.",
                           .buffers = {"layers.*.rotary.inv_freq", "version"},
                           .layers = "layers.",
@@ -226,8 +228,8 @@ TEST_CASE("a family's names say what else its files may hold") {
               "vocabulary 5; not in the model: model.layers.1.scale");
   CHECK_ERROR(data, open(tensors, {}), "does not fit the model: missing: embed.weight");
 
-  // The file has an output head that the model does not list. If WeightNames::tied_to names a tensor with the
-  // same values, the file is accepted.
+  // The model no longer has a separate output head, but the file contains one. If WeightNames::tied_to names
+  // a tensor with the same values, the file is accepted.
   units[1].parameters.clear();
   tensors.back().value = tensors.front().value;
   WeightNames tied = names;
@@ -338,8 +340,9 @@ TEST_CASE("gpt2 weights in parts are read through their index") {
                 "a file in the folder of the index");
   CHECK_ERROR(data, open(index(right, tensors.size() - 1)), tensors.back().name.c_str(), "weight_map");
 
-  // The index has properties that the library transformers accepts: NaN in the metadata, parts in a
-  // subfolder, and a part with a tensor that is neither in the weight_map nor in the model.
+  // Some index files that the library transformers accepts must be accepted here too: the metadata contains
+  // NaN, the weight files are in a subfolder, and one of these files has a tensor that is neither in
+  // weight_map nor in the model.
   auto text = file_support::read(index(right, tensors.size()));
   text.replace(text.find("1}"), 1, "NaN, \"huge\": 1e999");
   check_values(file_support::write(folder / "model.safetensors.index.json", text));
@@ -352,16 +355,16 @@ TEST_CASE("gpt2 weights in parts are read through their index") {
   CHECK(tessera::weights_files(index(below, tensors.size())).back() == folder / below(9));
   std::filesystem::remove_all(folder / "sub");
 
-  // weights_files() returns the files that open() reads. Programs use it so that they never overwrite their
-  // input.
+  // weights_files() returns the paths of all files that open() reads. A program compares its output path with
+  // them, so that it never overwrites its input.
   auto const path = index(right, tensors.size());
   std::vector<std::filesystem::path> const files{path, folder / right(0), folder / right(9)};
   CHECK(tessera::weights_files(path) == files);
   CHECK(tessera::weights_files(folder / right(0)) == std::vector{folder / right(0)});
   CHECK(tessera::weights_files(folder / "absent.json") == std::vector{folder / "absent.json"});
 
-  // Now both parts contain tensor 8, but the index names only one part for this tensor. The file must be
-  // refused.
+  // Now both weight files contain tensor 8, but weight_map names only one of them for this tensor. Opening
+  // must be refused.
   std::vector<Stored> third(tensors.begin() + 8, tensors.end());
   write_file_of(folder / right(9), third);
   std::string const part = right(9);
@@ -376,7 +379,8 @@ TEST_CASE("gpt2 weights that are no file or damaged are refused with their name"
   CHECK_ERROR(data, open(folder / "absent.safetensors"), "absent.safetensors");
   CHECK_ERROR(data, open(folder.path()), "model.safetensors.index.json");
   std::filesystem::permissions(folder.path(),
-                               std::filesystem::perms(0600));  // then its files cannot be listed
+                               // With these permissions, the files of the folder cannot be listed.
+                               std::filesystem::perms(0600));
   auto const closed = file_support::thrown_as_nobody([&] { open(folder.path()); });
   std::filesystem::permissions(folder.path(), std::filesystem::perms(0755));
   CHECK(file_support::has(closed.text, "cannot list the folder (Permission denied)"));
@@ -391,7 +395,7 @@ TEST_CASE("gpt2 weights that were written read back to the bit") {
   auto const units = units_of(sizes);
   auto const path = folder / "saved.safetensors";
   auto const tensors = tensors_of(sizes);
-  // A map sorts its keys. collect() returns parameters in the same order, by name.
+  // The maps sort their keys, the names of parameters. collect() returns parameters in the same order.
   std::map<std::string, std::vector<float>> values;
   std::map<std::string, ParameterSpec const*> specs;
   for (std::size_t i = 0; i < tensors.size(); ++i)
@@ -414,7 +418,8 @@ TEST_CASE("gpt2 weights that were written read back to the bit") {
 
   std::string const before = file_support::read(path);
   {
-    WeightsWriter writer(path, units);  // this writer receives only one of the parameters
+    // This writer gets only one of the parameters, so its commit must fail.
+    WeightsWriter writer(path, units);
     writer.sink()(*specs["h.0.attn.c_attn.bias"], values["h.0.attn.c_attn.bias"]);
     CHECK_ERROR(usage, writer.commit(), "saved.safetensors", "h.0.attn.c_attn.weight");
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests NvmeFile, the scratch file in which a rank keeps state on a disk. With every I/O engine and with
-// injected faults, either the file returns the data that was written, or the call fails with an error of one
-// line. The files of ended processes are removed.
+// Tests NvmeFile, the scratch file in which a rank keeps training state on a disk. The tests use every I/O
+// engine and inject faults. A call must either return the data that was written before, or fail with an error
+// of one line. Files that processes leave behind when they end must be removed.
 #include "tessera/io/nvme_file.hpp"
 
 #include <array>
@@ -42,8 +42,8 @@ using tessera::NvmeOptions;
 
 constexpr std::int64_t block = 4096;
 
-/// A buffer that is aligned to 4096 bytes. All of its blocks of 4096 bytes are different. If `seed` is 0, the
-/// buffer has only zeros.
+/// A buffer that is aligned to 4096 bytes. Each of its blocks of 4096 bytes has a different content. If
+/// `seed` is 0, all bytes are 0.
 class Bytes {
  public:
   explicit Bytes(std::int64_t size, unsigned char seed = 0)
@@ -67,12 +67,12 @@ class Bytes {
   unsigned char* data_;
 };
 
-/// A fault that Faulty injects into one I/O request. `at` is the number of this request, counted from 0; -1
-/// means no fault.
+/// A fault that the I/O engine Faulty injects into one I/O request. `at` is the number of the request,
+/// counted from 0. -1 means no fault.
 struct Fault {
   std::int64_t at = -1;
-  // If negative, the request fails with the error number -result, and the file does not change. If positive,
-  // the request moves only this many bytes.
+  // If negative, the request fails with the error number -result and does not change the file. If positive,
+  // the request reads or writes only this many bytes.
   std::int64_t result = 0;
 };
 Fault fault;
@@ -112,7 +112,7 @@ std::unique_ptr<tessera::IoEngine> refused(int, std::string& why_not) {
   return nullptr;
 }
 
-/// Returns the I/O engines that this program can use: threads, and io_uring if the system permits it.
+/// Returns the I/O engines that can run here: threads, and io_uring if the system permits it.
 std::vector<tessera::OpenIoEngine> engines() {
   std::vector<tessera::OpenIoEngine> found{tessera::IoThreads::open};
   tessera::OpenIoEngine const preferred = tessera::preferred_io_engine.load();
@@ -224,9 +224,9 @@ TEST_CASE("NVMe: what the system refuses is said with path, bytes, offset and re
   arm({0, -ECANCELED});
   CHECK_ERROR(failed, file.write(0, bytes.data(), bytes.size()),
               "(Operation canceled); io_uring could not start a thread for it, raise ulimit -u");
-  arm({0, 100});  // fewer bytes than a block, and not at the end of the file
+  arm({0, 100});  // the request moves less than a block, although the file does not end there
   CHECK_ERROR(failed, file.write(0, bytes.data(), bytes.size()), "cannot write 32,768 bytes", "Input/output");
-  arm({-1, 0});  // without faults, the file can still be used
+  arm({-1, 0});  // after the faults end, the file can still be used
   file.write(0, bytes.data(), bytes.size());
   Bytes in(16 * block);
   file.read(0, in.data(), in.size());
@@ -248,7 +248,7 @@ TEST_CASE("NVMe: a file that was cut short is named, one that was removed goes o
       CHECK(in == bytes);
       file_support::write(path, "another's");
     }
-    CHECK(fs::exists(path));  // the file of another program with the same path is kept
+    CHECK(fs::exists(path));  // the path now belongs to a file of another program, which must be kept
 
     NvmeFile cut({folder.path(), 8 * block, 2, open}, 1, 16 * block);
     cut.write(0, bytes.data(), bytes.size());
@@ -260,7 +260,7 @@ TEST_CASE("NVMe: a file that was cut short is named, one that was removed goes o
 }
 
 TEST_CASE("NVMe: a file that is cut while it is read ends in one sentence") {
-  // The size of the file is checked before each call. Here the file becomes shorter during the call.
+  // NvmeFile checks the size of its file before each call. This test makes the file shorter during the call.
   static std::string path;
   struct Cutting final : tessera::IoEngine {
     tessera::IoThreads threads{1};
@@ -312,7 +312,7 @@ TEST_CASE("NVMe: a file without room is refused with the bytes, and leaves nothi
 
 TEST_CASE("NVMe: file systems that hold little, or know neither O_DIRECT nor fallocate") {
   TemporaryFolder const folder;
-  ::pid_t const child = ::fork();  // the child has its own mounts
+  ::pid_t const child = ::fork();  // the child process gets its own mounts
   if (child == 0) {
     char const* const place = folder.path().c_str();
     if (::unshare(CLONE_NEWNS) != 0 || ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
@@ -355,7 +355,7 @@ TEST_CASE("NVMe: dead processes' files are swept, live ones' and others' stay") 
 
   int ready[2], go[2];
   REQUIRE((::pipe(ready) == 0 && ::pipe(go) == 0));
-  ::pid_t const child = ::fork();  // the child ends without removing its file
+  ::pid_t const child = ::fork();  // the child process ends without removing its file
   if (child == 0) {
     auto* const file = new NvmeFile({folder.path(), block, 1}, 0, block);
     char byte = file->direct();
@@ -436,14 +436,15 @@ TEST_CASE("NVMe: requests and their number are tried once for a folder, unless t
   };
   constexpr std::int64_t large = std::int64_t{64} << 20;
   NvmeOptions const open{folder.path(), 0, 0, Faulty::open};
-  CHECK(opened(open, large - block) == 1);  // a file this small is opened without a trial of request sizes
+  CHECK(opened(open, large - block) == 1);  // for a file this small, no trial of request sizes is made
   CHECK(opened(open, large) > 1);
   CHECK(opened(open, large) == 1);
   NvmeOptions const half{folder.path(), 512 << 10, 0, Faulty::open};
   CHECK(opened(half, large) > 1);
   CHECK(NvmeFile(half, 0, large).request_bytes() == 512 << 10);
   CHECK(opened({folder.path(), 512 << 10, 3, Faulty::open}, large) == 1);
-  arm({3, -EIO});  // this request fails during the trial; no error is reported and no result is stored
+  // This request of the trial fails; the failure is not reported, and no result of the trial is stored.
+  arm({3, -EIO});
   TemporaryFolder const other;
   CHECK(opened({other.path(), 0, 0, Faulty::open}, large) > 1);
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests sources whose samples are records (separate texts): the lines of a text file, the objects of a JSON
-// Lines file, and the documents of a token file. Cut and padded records are compared with expected results.
+// Tests sources of training data whose samples are records (separate texts): the lines of a text file, the
+// objects of a JSON Lines file, or the documents of a token file. Also tests how records are cut and padded
+// to the length of a sequence.
 #include "tessera/io/records.hpp"
 
 #include <cstdint>
@@ -24,7 +25,7 @@ namespace {
 using Tokens = std::vector<std::int32_t>;
 using Paths = std::vector<std::string>;
 
-/// Returns the tokens of each record, converted to text.
+/// Returns every record of `source` as a string.
 std::vector<std::string> texts(ts::TokenSource const& source) {
   std::vector<std::string> found;
   for (ts::Record const& record : source.records()) {
@@ -54,8 +55,8 @@ TEST_CASE("a record is cut to a sequence or filled up on its right") {
   CHECK(loader.targets_in(0) == batch.valid_tokens());
   CHECK(loader.load(7).tokens == loader.load(0).tokens);
 
-  // The loader reuses its buffer. After a long record was loaded, a shorter one must have no tokens of the
-  // long one.
+  // The loader reuses its buffer. If a short record is loaded after a long record, no tokens of the long
+  // record may remain.
   ts::Loader one(source, {.batch = 1, .sequence = 4, .order = ts::Order::sequential});
   one.load(3);
   CHECK(one.load(0).tokens == Tokens{1, 2, 0, 0});
@@ -158,8 +159,8 @@ TEST_CASE("objects of JSON Lines are records") {
   CHECK_ERROR(data, refused("[{\"text\": \"fine\"}]"), "line 1",
               "is JSON, but not an object; each line must be one object, or give --samples-are lines");
   CHECK_ERROR(data, refused("{}\n"), "line 1", "no field 'text', its fields are: none");
-  // These lines have a byte order mark, blank lines, nested fields, duplicate fields, invalid UTF-8, and one
-  // half of a surrogate pair.
+  // The accepted lines of this file have a byte order mark, blank lines, nested fields, duplicate fields,
+  // invalid UTF-8, and one half of a surrogate pair.
   auto const odd = refused(
       "\xef\xbb\xbf{\"text\": \"mark\"}\r\n\t\r\r\n\n"
       "{\"in\": {\"text\": \"no\"}, \"text\": \"first\", \"text\": \"last\"}\n"
@@ -168,7 +169,7 @@ TEST_CASE("objects of JSON Lines are records") {
         std::vector<std::string>{"mark", "last", "a\xef\xbf\xbd\xef\xbf\xbd(", "\xef\xbf\xbd x"});
   CHECK(file_support::has(odd.description(), "b.jsonl (3 x invalid UTF-8 as U+FFFD), "));
   CHECK_ERROR(data, refused("{\"text\": 12}"), "line 1", "the field 'text' is not text");
-  // For each of these lines, the message states the reason and is valid UTF-8.
+  // For each of the next lines, the error message gives the reason for the refusal and is itself valid UTF-8.
   CHECK_ERROR(data, refused("{\"text\": \"a\"}\n{\"note\": \"a: b: c] d\", \"text\": tru}"), "line 2",
               "at byte 35 of the line: syntax error while parsing value - invalid literal", "tru}");
   for (char const* const line : {"{\"text\": \xff\xfe}", "{\"text\": \xc3\xa9}", "\xe6\x97\xa5"}) {
@@ -189,8 +190,8 @@ TEST_CASE("objects of JSON Lines are records") {
   CHECK_ERROR(data, refused(std::string("{\"text\": \"a\0b\"}", 15)), "b.jsonl: holds a NUL byte at 11");
   CHECK_ERROR(data, refused("{\"text\": \"" + std::string(5000, 'x') + std::string("\0\"}", 3)), "line 1",
               "is not valid JSON, at byte");
-  // Python reads a number beyond the range of double as Infinity, so such numbers are accepted. If the number
-  // is the value of the text field itself, it is refused because it is not a string.
+  // Python reads a number beyond the range of double as Infinity, so such numbers are accepted in other
+  // fields. As the value of the field `text` the number is refused, because it is not a string.
   CHECK(texts(refused("{\"x\": [1e999, -1E+400, 7, 1" + std::string(400, '0') +
                       "], \"text\": \"1e999 and NaN\", \"y\": NaN}")) ==
         std::vector<std::string>{"1e999 and NaN"});
@@ -207,8 +208,8 @@ TEST_CASE("objects of JSON Lines are records") {
 
 TEST_CASE("documents of a token file end behind their separator") {
   TemporaryFolder folder;
-  // In the files of llm.c a separator is before each document. In the files of nanoGPT it is after each
-  // document.
+  // Token files separate documents by a special token. In the files of llm.c it comes before each document.
+  // In the files of nanoGPT it comes after each document.
   auto const before = write(folder / "a.bin", bytes_of(std::vector<std::uint16_t>{50256, 1, 2, 50256, 3}));
   auto const behind = write(folder / "b.bin", bytes_of(std::vector<std::uint16_t>{4, 5, 50256, 6, 50256}));
   auto const source = ts::open_records(Paths{before, behind});

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests safetensors files, written by hand and by the library's writer. Each kind of damaged file must give
-// its own error message.
+// Tests reading and writing of safetensors files. The test writes some files by hand and some with the
+// library's writer. Each kind of damaged file must give its own error message.
 #include "tessera/io/safetensors.hpp"
 
 #include <cmath>
@@ -136,8 +136,8 @@ TEST_CASE("a damaged file is refused with file and tensor and numbers") {
     CHECK(open("{}", 0).tensors().empty());
     CHECK(open("{}   ", 0).tensors().empty());
     CHECK(open(" \t\r\n{} \t\r\n", 0).tensors().empty());
-    // The JSON parser would treat a NUL as the end of the text and ignore all bytes after it. The reader must
-    // therefore check these bytes without the parser.
+    // The JSON parser would take a NUL byte for the end of the text and ignore the rest of the header. The
+    // reader must therefore check all bytes after the JSON object itself.
     for (std::string const& after :
          {std::string("\0", 1), std::string(" \0 ", 3), std::string("\0garbage", 8), std::string("\n\0", 2),
           std::string("\0}", 2)})
@@ -250,7 +250,7 @@ TEST_CASE("what a header holds besides the tensors' data is ignored") {
             Floats{2.5f});
     }
   }
-  // These types are not supported. Each tensor has 8 elements.
+  // The library does not support these types. `bytes` is the size of a tensor of 8 elements.
   for (auto const& [type, bytes] :
        {std::pair("F8_E8M0", 8), std::pair("F8_E4M3FNUZ", 8), std::pair("F8_E5M2FNUZ", 8),
         std::pair("F6_E2M3", 6), std::pair("F6_E3M2", 6), std::pair("F4", 4)}) {
@@ -270,7 +270,7 @@ TEST_CASE("every prefix of a good file is refused") {
       "{" + entry("a", "F32", "[2]", "[0,8]") + "," + entry("b", "I8", "[3]", "[8,11]") + "}";
   std::string const good = file_of(header, std::string(11, 'x'));
   auto const parse = [&](std::size_t size) {
-    // The copy has exactly `size` bytes, so that the address sanitizer detects reads past its end.
+    // `bytes` has exactly `size` bytes, so that the address sanitizer detects a read past its end.
     std::vector<std::byte> bytes(size);
     if (size > 0) std::memcpy(bytes.data(), good.data(), size);
     return ts::parse_safetensors(bytes, "file").entries.size();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests TrainingLoop with simulated trainers whose steps end late, as on GPUs. The tests check that all ranks
-// stop after the same step, that reports come in order, and that tasks and exclusive steps run only while no
-// other step is in flight.
+// Tests TrainingLoop with simulated trainers, whose steps are still in flight when step() returns, as on a
+// GPU. All ranks must stop after the same step. Reports must come in the order of the steps. Tasks and
+// exclusive steps must run only while no other step is in flight.
 #include "tessera/loop/training_loop.hpp"
 
 #include <array>
@@ -24,12 +24,12 @@ namespace {
 
 constexpr int max_steps = 4096;
 
-/// Counts, for each step, the simulated ranks that have begun it and the ranks that voted to stop.
+/// For each step: the number of simulated ranks that have begun the step, and of ranks that voted to stop.
 struct Exchange {
   std::array<std::atomic<int>, max_steps> arrived{}, votes{};
 };
 
-/// Simulates a trainer without a model. wait() on a step returns after all ranks have begun the step.
+/// Simulates a trainer without a model. wait() for a step returns when all ranks have begun this step.
 class LateTrainer final : public ts::AnyTrainer {
  public:
   LateTrainer(Exchange& exchange, int world, int in_flight) : exchange_(exchange), world_(world) {
@@ -58,7 +58,7 @@ class LateTrainer final : public ts::AnyTrainer {
   void record(ts::Recorder&, ts::StepObserver const&) override {}
 
   int in_flight = 0;
-  std::vector<std::int64_t> seen;  // the step number of each batch that step() received
+  std::vector<std::int64_t> seen;  // the number of the step in each batch that step() received
 
  private:
   class Pending final : public ts::PendingStep {
@@ -84,8 +84,8 @@ class LateTrainer final : public ts::AnyTrainer {
   ts::StepPlan plan_;
 };
 
-/// Returns a batch that has only a step number. Throws a data error from step `end` on, as if the rank's data
-/// ended.
+/// Makes batches that have only a step number. From step `end` on, throws a data error, as a loader does if
+/// its data cannot be read.
 struct Batches {
   std::int64_t end = max_steps;
   ts::Batch batch{};
@@ -104,7 +104,7 @@ TEST_CASE("all ranks end after the same step, soon after one of them asked") {
   for (int run = 0; run < 200; ++run) {
     int const world = 1 + run % 4;
     std::atomic<bool> stop{false};
-    // The first step before which rank 0's loop was told to stop.
+    // The first step for which the `stop` function below returned true on rank 0.
     std::atomic<std::int64_t> requested{max_steps};
     std::jthread const elsewhere([&] {
       std::this_thread::sleep_for(std::chrono::microseconds(50 + 13 * run));

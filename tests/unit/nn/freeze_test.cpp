@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests plans with frozen parameters: the operations and the memory that freezing removes, for chosen and for
-// random names, and the names that are refused.
+// Tests step plans with frozen parameters. A step plan is the list of operations and buffers of a training
+// step. The tests check which operations and buffers freezing removes, for chosen and for random parameters,
+// and that names that match no parameter are refused.
 #include "tessera/nn/freeze.hpp"
 
 #include <algorithm>
@@ -121,12 +122,12 @@ TEST_CASE("a frozen unit between trained ones passes gradients on and has none o
     CHECK(count(plan.train, verb, 3) == 0);
   CHECK(plan.train.find(BufferKind::weights, 3) >= 0);
   CHECK(plan.train.find(BufferKind::moment, 3) < 0);
-  // The frozen unit also has no backward buffers that only the gradients of its parameters would read.
+  // A frozen unit also needs no backward buffers whose only readers are the gradients of its parameters.
   for (Buffer const& buffer : plan.train.buffers)
     if (buffer.kind == BufferKind::backward && buffer.unit == 3)
       CHECK(plan.unit(3).backward[static_cast<std::size_t>(buffer.index)].name.find("partials") ==
             std::string::npos);
-  // Without sharding, the printed schedule does not mention frozen parameters.
+  // Without sharding, the printed schedule must not mention frozen parameters.
   CHECK(listing(plan, plan.train).find("frozen parameters") == std::string::npos);
   StepPlan const sharded =
       plan_of(recipe("zs3"), [](std::string_view name) { return name.starts_with("h.2."); });
@@ -142,8 +143,9 @@ TEST_CASE("a frozen table that the head borrows has a gradient from neither side
     CHECK(plan.layout(0).flats.size() == 2);
     CHECK(plan.flat_of(0, 0) == Flat{0, 1});
     CHECK(plan.flat_of(0, 1) == Flat{0, 0});
-    // Forward of the output head (unit 5) reads only flat group 1 of the embedding, the frozen group with the
-    // token table.
+    // The parameters of the embedding (unit 0) are in two flat groups. Group 1 is the frozen group, which
+    // contains the token table. Forward of the output head (unit 5) must read only this group of the
+    // embedding.
     for (Entry const& entry : plan.train.schedule.entries)
       if (entry.verb == Verb::forward && entry.unit == 5)
         for (int const buffer : entry.reads())
@@ -186,8 +188,8 @@ TEST_CASE("memory falls with what is frozen") {
 }
 
 TEST_CASE("what only frozen gradients would read is not kept for backward") {
-  // `matrices` freezes all matrices, so only norms and biases are trained. The inputs of matrix products are
-  // then not needed for weight gradients.
+  // `matrices` selects all matrices to be frozen, so only norms and biases are trained. Weight gradients then
+  // do not need the inputs of the matrix products.
   auto const matrices = [](std::string_view name) {
     return name.ends_with("weight") && name.find("ln_") == std::string_view::npos;
   };
@@ -201,7 +203,8 @@ TEST_CASE("what only frozen gradients would read is not kept for backward") {
       CHECK(mistake_in(plan, plan.train) == "");
       for (Entry const& entry : plan.train.schedule.entries) {
         CHECK(entry.verb !=
-              Verb::restore);  // only the MLP's activation could be restored, and its only reader is frozen
+              // Only the activation of the MLP could be restored, and it is needed only for a frozen weight.
+              Verb::restore);
         if (entry.verb != Verb::backward_input && entry.verb != Verb::backward_weight) continue;
         for (int const read : entry.reads()) {
           Buffer const& buffer = plan.train.at(read);
@@ -224,8 +227,8 @@ TEST_CASE("what only frozen gradients would read is not kept for backward") {
       if (recompute == "none") CHECK(saved >= 3 * (1 + 1 + 4) * 64 * tokens * size);
       CHECK(saved >= 0);
     }
-  // Now one matrix of h.2 (unit 3) and the token table are trained too. Only the inputs of these two matrices
-  // must be kept.
+  // Now one matrix of h.2 (unit 3) and the token table are trained too. Of the inputs of matrix products,
+  // only the inputs of these two matrices must be kept.
   StepPlan const one = plan_of(recipe("zs2"), [&](std::string_view name) {
     return matrices(name) && name != "h.2.mlp.c_proj.weight" && name != "wte.weight";
   });
@@ -236,8 +239,8 @@ TEST_CASE("what only frozen gradients would read is not kept for backward") {
       if (Buffer const& buffer = one.train.at(read); buffer.kind == BufferKind::saved)
         operands.insert(one.unit(buffer.unit).saved[static_cast<std::size_t>(buffer.index)].name);
     CHECK(operands.count("activation") == (entry.unit == 3));
-    // The weight of the head (unit 5) is the token table, which is trained, so backward reads the head's
-    // input ln_f.
+    // The output head (unit 5) multiplies by the token table, which is trained here. Backward therefore reads
+    // ln_f, the input of the head.
     CHECK(operands.count("ln_f") == (entry.unit == 5));
     CHECK(operands.count("ln_2") == 0);
   }
@@ -269,7 +272,7 @@ TEST_CASE("every random choice of names gives a list without a mistake") {
     Names const names = [&](std::string_view name) { return chosen.contains(name); };
     try {
       units = frozen(std::move(units), names);
-    } catch (Error const&) {  // the random pattern matches no name or all names
+    } catch (Error const&) {  // the random pattern matches no parameter or all parameters
       continue;
     }
     ++planned;
@@ -287,7 +290,8 @@ TEST_CASE("every random choice of names gives a list without a mistake") {
     INFO(to_string(table), ", world ", world, ", round ", round);
     CHECK(mistake_in(plan, plan.train) == "");
     CHECK(mistake_in(plan, plan.evaluate) == "");
-    // Each flat group that is trained has exactly one norm and one update. Frozen groups have none.
+    // Each trained flat group (flat buffer of parameters) has exactly one norm and one update. A frozen flat
+    // group has none.
     std::multiset<std::pair<int, int>> updated, with_norm, want;
     for (Entry const& entry : plan.train.schedule.entries) {
       bool const in_accumulate = entry.verb == Verb::accumulate && entry.at(Role::partials) >= 0;

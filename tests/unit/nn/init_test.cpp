@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests the initial weights. Each depends only on the seed, its parameter and its position, and their
-// distribution is normal.
+// Tests the initial weights of a model. Each value must depend only on the seed, the parameter and the
+// position in the parameter, and the values must have a normal distribution.
 #include "tessera/nn/init.hpp"
 
 #include <algorithm>
@@ -71,14 +71,14 @@ TEST_CASE("initial values are normal with the deviation asked for") {
     fourth += z * z * z * z;
   }
   double const count = static_cast<double>(n);
-  // The first four moments of the n values must each be within five standard errors of the moments of a
-  // normal distribution.
+  // Each of the first four moments of the values must be within five standard errors of the corresponding
+  // moment of a normal distribution.
   CHECK(std::fabs(sum / count) < 5 / std::sqrt(count));
   CHECK(std::fabs(square / count - 1) < 5 * std::sqrt(2 / count));
   CHECK(std::fabs(cube / count) < 5 * std::sqrt(15 / count));
   CHECK(std::fabs(fourth / count - 3) < 5 * std::sqrt(96 / count));
-  // Neighboring values are uncorrelated, and so are the four values of one block of Philox, the random
-  // generator.
+  // Neighboring values must be uncorrelated. This includes the four values that come from one block of
+  // Philox, the random generator.
   for (std::size_t const lag : {1u, 2u, 4u, 64u}) {
     double product = 0;
     for (std::size_t i = lag; i < values.size(); ++i)
@@ -88,16 +88,17 @@ TEST_CASE("initial values are normal with the deviation asked for") {
 }
 
 TEST_CASE("every drawn value is the normal quantile of its word") {
-  // Each value must be the normal quantile of (word + 0.5) / 2^32, where `word` is its random word. This test
-  // computes the error with std::erfc, not with the tested code.
+  // Each value must be the normal quantile of (word + 0.5) / 2^32. `word` is the 32-bit random number of this
+  // value. This test computes the error of the value with std::erfc, not with the tested code.
   PhiloxKey const key = philox_key(9);
   std::vector<float> const values = drawn(9, 5, 6, 0, 1 << 18, Init::normal(1.0));
   double worst = 0, farthest = 0;
   for (std::int64_t i = 0; i < 1 << 18; ++i) {
     std::uint32_t const word = philox4x32({{static_cast<std::uint32_t>(i / 4), 5u, 6u, 1u}}, key).word[i % 4];
     double const z = static_cast<double>(values[static_cast<std::size_t>(i)]);
-    // `side` is the probability beyond the random word, on its nearer side. `beyond` is the probability
-    // beyond |z|. The difference of the two, divided by the normal density at z, is the error of z.
+    // `side` is the exact probability of the tail that `word` selects. `beyond` is the probability of the
+    // tail beyond |z|. The difference of these probabilities, divided by the normal density at z, is the
+    // error of z.
     double const side = (static_cast<double>(word < 0x80000000u ? word : ~word) + 0.5) * 0x1p-32;
     double const beyond = 0.5 * std::erfc(std::fabs(z) / std::sqrt(2.0));
     REQUIRE((word < 0x80000000u ? z <= 0 : z >= 0));
@@ -111,8 +112,8 @@ TEST_CASE("every drawn value is the normal quantile of its word") {
 
 TEST_CASE("the outermost words give the outermost quantiles") {
   // The smallest random word, 0, gives the quantile of (0 + 0.5) / 2^32, which is 6.34 standard deviations
-  // below the mean. A random draw of this word is too improbable, so this test calls the parts of the formula
-  // directly.
+  // below the mean. A random draw hardly ever gives this word, so this test passes it directly to the
+  // functions of the quantile formula.
   auto const at = [](std::uint32_t word) {
     float const x = detail::quantile_x(word), w = detail::quantile_w(word);
     return static_cast<double>(w >= 5.0f ? detail::quantile_far(x, w) : detail::quantile_near(x, w));
@@ -122,8 +123,9 @@ TEST_CASE("the outermost words give the outermost quantiles") {
     double const z = at(word);
     double const density = std::exp(-0.5 * z * z) / std::sqrt(2 * M_PI);
     INFO(word, " at ", z);
-    // The formula is accurate for tail probabilities down to 2^-24. Only the words 0 to 63 and their mirror
-    // images (one value in 2^25) are further out. Their z is wrong by less than 0.05 %.
+    // The formula is accurate for tail probabilities down to 2^-24. Only the words 0 to 63 and their
+    // complements (together one word in 2^25) have smaller tail probabilities. Their z is wrong by less than
+    // 0.05 %.
     CHECK(std::fabs(0.5 * std::erfc(-z / std::sqrt(2.0)) - side) / density < (word < 64 ? 3e-3 : 1e-5));
     CHECK(at(~word) == -z);  // the complement of a word gives exactly -z
   }

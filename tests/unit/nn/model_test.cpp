@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests GPT-2 as a list of units (the embedding, the blocks and the output head): names and shapes of the
-// parameters as in GPT-2's files, weight decay, tied weights, and sizes that are refused.
+// Tests the class Gpt2, which describes GPT-2 as units: the embedding, the blocks and the output head. Covers
+// the names and shapes of the parameters, which must be as in GPT-2's files, weight decay, tied weights, and
+// sizes that are refused.
 #include <cstdint>
 #include <deque>
 #include <set>
@@ -29,7 +30,7 @@ std::string refusal_of_model(Gpt2Options const& options) {
   return "";
 }
 
-/// Calls backward_input of every unit with a pass that has no space for gradients of parameters. No call may
+/// Calls backward_input of every unit of `model` without buffers for the gradients of parameters. No call may
 /// throw.
 template <class M>
 void backward_input_without_gradients(M const& model) {
@@ -79,7 +80,7 @@ TEST_CASE("GPT-2 has the names shapes and decay of its files") {
   for (UnitSpec const& unit : units)
     for (ParameterSpec const& parameter : unit.parameters) {
       lines.push_back(parameter.name + " " + to_string(parameter.shape));
-      // Matrices have weight decay, including the embeddings.
+      // Every matrix has weight decay, also the embedding tables. Vectors have none.
       CHECK(parameter.decay == (parameter.shape.dims() == 2));
       CHECK(parameter.trainable);
     }
@@ -103,8 +104,8 @@ TEST_CASE("GPT-2 has the names shapes and decay of its files") {
   want.insert(want.end(), {"ln_f.weight [12]", "ln_f.bias [12]"});
   CHECK(lines == want);
 
-  // The output head borrows the token table from the embedding (unit 0). It has no output tensor; it saves
-  // the logits.
+  // The output head borrows parameter 0, the token table, from unit 0, the embedding. It saves the logits and
+  // has no output tensor.
   REQUIRE(units.back().borrows.size() == 1);
   CHECK(units.back().borrows[0].unit == 0);
   CHECK(units.back().borrows[0].parameter == 0);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests how tensor parallelism splits parameters and activations. A model declares the full shape of each
-// tensor and how the tensor is split. local_shape() returns the shape on each rank, or throws an error that
-// states why the split is impossible.
+// Tests how tensor parallelism splits parameters and activations over the ranks of a tensor group. A model
+// declares the full shape of each tensor and how the tensor is split. local_shape() returns the shape on each
+// rank, or throws an error that says why the tensor cannot be split.
 #include <cstdint>
 #include <map>
 #include <string>
@@ -19,8 +19,8 @@ using namespace tessera;
 
 constexpr MicroBatch micro{2, 64};
 
-/// Returns the shape that each rank has of every tensor of the embedding, one block and the head. The keys
-/// are the names of the tensors.
+/// Returns the local shape of every tensor of GPT-2's embedding, first block and output head, if `ranks`
+/// ranks share each tensor. The keys are the names of the tensors.
 std::map<std::string, Shape> shapes_of(int ranks) {
   std::map<std::string, Shape> shapes;
   auto const units = Gpt2(Gpt2Options{.layers = 1}).units(micro);
@@ -96,7 +96,7 @@ TEST_CASE("heads that share keys split with their keys, and a gated MLP by its w
   CHECK(local(attention.query.bias, 2) == "[64]");
   CHECK(local(attention.key.weight, 2) == "[16, 64]");
   CHECK(local(attention.proj.weight, 2) == "[64, 64]");
-  // Every rank has the whole bias, which is added once, to the sum over the ranks.
+  // Every rank has the full bias. The bias is added once, after the partial results of all ranks are added.
   CHECK(local(attention.proj.bias, 2) == "[64]");
   CHECK(shape_of(attention.values, 2) == "[2, 64, 16]");
   CHECK(shape_of(attention.mixed, 2) == "[2, 64, 64]");
@@ -111,7 +111,7 @@ TEST_CASE("heads that share keys split with their keys, and a gated MLP by its w
 }
 
 TEST_CASE("a tensor group that cannot share a tensor evenly is refused with the number") {
-  // 8 ranks could divide the 768 channels of each of query, key and value, but they cannot divide the 12
+  // 8 ranks could divide the 768 channels of the queries, keys and values, but they cannot divide the 12
   // heads.
   auto const units = Gpt2(Gpt2Options{.layers = 1}).units(micro);
   CHECK(refusal([&] { (void)local_shape(units[1].parameters[2], 8); }) ==
@@ -129,7 +129,8 @@ TEST_CASE("splits of other kinds and sections divide alike") {
   using Kind = Split::Kind;
   CHECK(local_shape("x", {4, 64, 32}, {Kind::sequence, 1}, 8) == Shape{4, 8, 32});
   CHECK(local_shape("x", {8, 16, 32}, {Kind::experts, 0}, 4) == Shape{2, 16, 32});
-  // The tensor has two sections, gate and up.
+  // The last dimension of this tensor consists of two sections, gate and up. Each section is split
+  // separately.
   CHECK(local_shape("x", {16, 90}, {Kind::hidden, 1, 2}, 3) == Shape{16, 30});
   CHECK(refusal([] { (void)local_shape("x", {16, 90}, {Kind::hidden, 1, 2}, 2); }) != "");
   CHECK(local_shape("x", {16, 90}, {}, 7) == Shape{16, 90});

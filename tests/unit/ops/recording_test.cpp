@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests that operations do not allocate memory. Also tests that a context with a recorder reports each
-// operation and does not execute it.
+// Tests that no operation allocates memory. Also tests that a context with a recorder reports each operation
+// to the recorder and does not execute the operation.
 #include <cstddef>
 #include <cstdint>
 #include <string>

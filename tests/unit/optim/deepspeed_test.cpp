@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests DeepSpeed's learning rate schedules and loss scale. The expected numbers were computed by
-// lr_schedules.py and loss_scaler.py of DeepSpeed 0.19.6. Adam with L2 regularization is compared with
-// PyTorch's formula.
+// Tests the learning rate schedules and the loss scale that imitate DeepSpeed. The expected numbers were
+// computed by lr_schedules.py and loss_scaler.py of DeepSpeed 0.19.6. Also compares Adam with L2
+// regularization with the formula of PyTorch.
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -27,8 +27,8 @@ void check_rates(RateSchedule const& schedule, std::span<double const> expected)
   }
 }
 
-/// Returns the loss scale after each step. `steps` has one letter for each step: 'g' for a step with finite
-/// gradients, 'o' for a step that overflows.
+/// Returns the loss scale after each step. Each letter of `steps` is one step: 'g' has finite gradients, and
+/// the gradients of 'o' overflow.
 std::vector<double> scales_after(LossScaleOptions const& options, std::string_view steps) {
   StepRule rule;
   rule.loss_scale = LossScaleKind::dynamic;
@@ -48,16 +48,16 @@ std::vector<double> scales_after(LossScaleOptions const& options, std::string_vi
 }  // namespace
 
 TEST_CASE("WarmupLR, WarmupDecayLR and WarmupCosineLR have DeepSpeed's rates") {
-  // DeepSpeed's WarmupLR(warmup_min_lr=1e-5, warmup_max_lr=1e-3, warmup_num_steps=5), first with a
-  // logarithmic, then with a linear warm-up.
+  // These are the rates of DeepSpeed's WarmupLR(warmup_min_lr=1e-5, warmup_max_lr=1e-3, warmup_num_steps=5):
+  // rates_1 with a logarithmic warm-up, rates_2 with a linear warm-up.
   static constexpr double rates_1[] = {
       1e-05, 1e-05, 0.00043636979249265915, 0.0006857801325411255, 0.0008627395849853183, 0.001,
       0.001, 0.001};
   check_rates({1e-3, RateShape::warmup_lr, 5, 0, 0.0, 1e-5}, rates_1);
   static constexpr double rates_2[] = {1e-05, 1e-05, 0.000208, 0.000406, 0.000604, 0.000802, 0.001, 0.001};
   check_rates({1e-3, RateShape::warmup_lr, 5, 0, 0.0, 1e-5, false}, rates_2);
-  // DeepSpeed's WarmupDecayLR with total_num_steps=12 and the values of the first WarmupLR, then
-  // WarmupDecayLR(6, 0.0, 1e-3, warmup_num_steps=1, 'linear').
+  // rates_3 is from DeepSpeed's WarmupDecayLR with total_num_steps=12 and the arguments of the first WarmupLR
+  // above. rates_4 is from WarmupDecayLR(6, 0.0, 1e-3, warmup_num_steps=1, 'linear').
   static constexpr double rates_3[] = {1e-05,
                                        1e-05,
                                        0.00043636979249265915,
@@ -110,7 +110,8 @@ TEST_CASE("DeepSpeed's schedules stand still while steps are skipped") {
   state.loss_scale = rule.scale.initial;
   std::int64_t applied = 0;
   for (bool const good : {true, true, false, false, true, true, false, true}) {
-    begin_step(state, rule, 77.0);  // 77.0 has no effect, since the rule has a schedule
+    // The argument 77.0 has no effect, because the rule has a schedule of learning rates.
+    begin_step(state, rule, 77.0);
     CHECK(state.learning_rate == rule.rates.at(applied));
     finish_step(state, rule, good ? 1.0 : std::nan(""), 1.0, 1);
     applied += good;
@@ -122,19 +123,19 @@ TEST_CASE("DeepSpeed's schedules stand still while steps are skipped") {
 
 TEST_CASE("the loss scale with hysteresis has DeepSpeed's history") {
   using Scales = std::vector<double>;
-  // DeepSpeed's DynamicLossScaler(init_scale=16, scale_window=3, min_scale=1, delayed_shift=2). With a
-  // hysteresis of 2, the first overflow does not lower the scale, and the later ones do. The hysteresis is
-  // restored when the scale grows.
+  // The expected scales are from DeepSpeed's DynamicLossScaler(init_scale=16, scale_window=3, min_scale=1,
+  // delayed_shift=2). delayed_shift is the hysteresis. With 2, the first overflow does not lower the scale,
+  // but the next overflows do. When the scale grows, the hysteresis starts again.
   LossScaleOptions options{.initial = 16, .growth_interval = 3, .growth_delay = 1, .hysteresis = 2};
   CHECK(scales_after(options, "gggoogogggggggooo") ==
         Scales{16, 16, 16, 16, 8, 8, 4, 4, 4, 4, 8, 8, 8, 16, 16, 8, 4});
-  // delayed_shift=3, consecutive_hysteresis=True: every good step restores the hysteresis.
+  // Now delayed_shift=3 and consecutive_hysteresis=True: every good step starts the hysteresis again.
   options.hysteresis = 3;
   options.consecutive_hysteresis = true;
   CHECK(scales_after(options, "ogogoooggggoogooggggg") ==
         Scales{16, 16, 16, 16, 16, 16, 8, 8, 8, 8, 16, 16, 16, 16, 16, 16, 16, 16, 16, 32, 32});
-  // scale_window=2, min_scale=4, delayed_shift=1: before the scale grows for the first time, one more good
-  // step is needed than later.
+  // Now scale_window=2, min_scale=4 and delayed_shift=1. Before the scale grows for the first time, one more
+  // good step is needed than before each later growth.
   options = {.initial = 16, .growth_interval = 2, .growth_delay = 1, .minimum = 4};
   CHECK(scales_after(options, "gggggooggggg") == Scales{16, 16, 32, 32, 64, 32, 16, 16, 16, 32, 32, 64});
 }
@@ -162,7 +163,8 @@ TEST_CASE("Adam adds the decay to the gradient, AdamW does not") {
     REQUIRE(mine == doctest::Approx(weight).epsilon(1e-13));
     REQUIRE(narrow == doctest::Approx(weight).epsilon(1e-5));
   }
-  // This group has no weight decay, so no L2 term.
+  // The last argument says whether this parameter group has weight decay. Without weight decay it has no L2
+  // term.
   CHECK(adamw_factors<float>(options, 1e-3, 0.9, 0.95, 1.0, false).l2 == 0.0f);
   CHECK(adamw_factors<float>(options, 1e-3, 0.9, 0.95, 1.0, true).keep == 1.0f);
   CHECK(adamw_factors<float>({}, 1e-3, 0.9, 0.95, 1.0, true).l2 == 0.0f);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests learning rate schedules, the loss scale, and the sums over all ranks that end a step.
+// Tests learning rate schedules, the loss scale, and the sums over all ranks at the end of a step.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -22,7 +22,7 @@ TEST_CASE("learning rates follow their closed forms") {
   for (std::int64_t const step : {0, 1, 1000000}) CHECK(constant.at(step) == 0.5);
 
   RateSchedule linear{0.5, RateShape::linear, 4, 14, 0.2};
-  // The warm-up has 4 steps. Step 0 has a quarter of the full rate, and step 3 has the full rate.
+  // This schedule has 4 warm-up steps. Step 0 has a quarter of the full rate, and step 3 has the full rate.
   CHECK(linear.at(0) == doctest::Approx(0.125));
   CHECK(linear.at(3) == 0.5);
   CHECK(linear.at(4) == 0.5);
@@ -39,7 +39,8 @@ TEST_CASE("learning rates follow their closed forms") {
   CHECK(cosine.at(50) == doctest::Approx(0.0).epsilon(1e-12));
   for (std::int64_t step = 5; step < 14; ++step) CHECK(cosine.at(step) < cosine.at(step - 1));
 
-  RateSchedule const no_end{0.5, RateShape::cosine, 4, 0, 0.0};  // without an end, the rate is constant
+  // With 0 as the last step, the rate is constant after the warm-up.
+  RateSchedule const no_end{0.5, RateShape::cosine, 4, 0, 0.0};
   CHECK(no_end.at(100) == 0.5);
 }
 
@@ -81,8 +82,8 @@ TEST_CASE("the loss scale halves on overflow and grows after enough good steps")
   CHECK(state.skipped == 1);
   rule.loss_scale = LossScaleKind::none;
   step(infinity);
-  // A step that overflows is skipped even without a loss scale. No scale can be lowered, so the engine stops
-  // with an error.
+  // A step that overflows is skipped even if no loss scale is used. The engine then stops with an error,
+  // because no scale can be lowered.
   CHECK(state.skipped == 1);
   CHECK(state.used_scale == 1.0);
 }
@@ -107,22 +108,23 @@ TEST_CASE("the update's factor holds scale token count and clipping") {
   CHECK(state.gradient_factor == doctest::Approx(0.25).epsilon(1e-6));
   begin_step(state, rule, 1e-3);
   finish_step(state, rule, 144.0, 30.0, 6);
-  // The norm of this step is twice the norm of the previous step, so the clip factor must be half as large.
+  // The norm is now twice as large as in the previous step, so the clip factor must be half as large.
   CHECK(state.gradient_factor == doctest::Approx(0.125).epsilon(1e-6));
   rule.clip = 100.0;
   begin_step(state, rule, 1e-3);
   finish_step(state, rule, 36.0, 30.0, 6);
   CHECK(state.gradient_factor == 0.5);
-  finish_step(state, rule, 0.0, 0.0, 0);  // no targets
+  finish_step(state, rule, 0.0, 0.0, 0);  // this step has no targets
   CHECK(state.loss == 0.0);
   CHECK(state.gradient_factor == 0.0);
   CHECK(state.skipped == 1);
 }
 
 TEST_CASE("each norm block and each loss counts once whoever else has it") {
-  // The norm has three flat groups. Rank 3 owns the first group. Each of the four ranks has a shard of the
-  // second group. Of the third group, ranks 0 and 1 have the same values, and ranks 2 and 3 have the same
-  // values. Ranks 0 and 1 also train on the same samples, and so do ranks 2 and 3.
+  // The gradient norm is computed from three flat groups (flat buffers of parameters). Rank 3 owns the whole
+  // first group. Each of the four ranks has its own shard of the second group. The third group is replicated:
+  // ranks 0 and 1 have the same values, and ranks 2 and 3 have the same values. Ranks 0 and 1 also train on
+  // the same samples, as do ranks 2 and 3.
   constexpr int ranks = 4;
   std::array<NormRange, 3> const groups{{{0, 3, {3, 1, 1}}, {3, 2, {0, 1, 4}}, {5, 300, {0, 2, 2}}}};
   std::int64_t const bytes = share_bytes(305, 2);
@@ -137,7 +139,8 @@ TEST_CASE("each norm block and each loss counts once whoever else has it") {
   shares.losses_by = {0, 2, 2};
   shares.accumulation = 2;
   for (int rank = 0; rank < ranks; ++rank) {
-    // Fills all partial sums with 1e6, then overwrites those that count. The result must ignore the rest.
+    // Fills the partial sums of this rank with 1e6, then overwrites the sums that count. The result must
+    // ignore the remaining sums.
     std::fill_n(shares.partials(rank), 305, 1e6f);
     std::fill_n(shares.partials(rank) + 3, 2, static_cast<float>(10 * rank));
     std::fill_n(shares.partials(rank) + 5, 300, static_cast<float>(1 + rank / 2));

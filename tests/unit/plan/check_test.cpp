@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests that the schedule checker finds an entry that reads a wrong value, even if every wait is present.
-// Each test moves, removes or changes an entry before the waits are computed.
+// Tests that the schedule checker finds an entry (one operation of a schedule) that reads a wrong value. Each
+// test moves, removes or changes an entry. Then the waits between the entries are computed for the changed
+// list, so no wait is missing.
 #include "tessera/plan/check.hpp"
 
 #include <algorithm>
@@ -56,7 +57,7 @@ Entries::iterator where(Entries& entries, Verb verb, int unit, int micro) {
   });
 }
 
-/// Moves `entry` forward in its list, to the position before the entry `to`.
+/// Moves `entry` to an earlier position in the list of entries, directly before the entry `to`.
 void advance(Entries::iterator entry, Entries::iterator to) { std::rotate(to, entry, std::next(entry)); }
 
 }  // namespace
@@ -64,8 +65,8 @@ void advance(Entries::iterator entry, Entries::iterator to) { std::rotate(to, en
 TEST_CASE("values that are not made yet are found") {
   StepPlan const plan = plan_of("dp", "fp32", 1);
   CHECK(mistake_after(plan, [](Entries&) {}) == "");
-  // The output head and the embedding each add a part to the gradient of the tied weight. The head adds its
-  // part first. A reduction between the two misses the part of the embedding.
+  // Two units add to the gradient of the tied weight: first the output head, then the embedding. If the
+  // reduction over the ranks runs between them, it misses the gradient of the embedding.
   CHECK(mistake_after(plan,
                       [](Entries& entries) {
                         advance(where(entries, Verb::reduce, 0, 0),
@@ -73,13 +74,14 @@ TEST_CASE("values that are not made yet are found") {
                       })
             .find("(reduce embedding micro 0) reads micro-batch gradient of embedding, last written by") !=
         std::string::npos);
-  // The gradient of h.1 (unit 2) is not reduced over the ranks.
+  // In this fault, the gradient of h.1 (unit 2) is not reduced over the ranks.
   CHECK(
       mistake_after(plan, [](Entries& entries) {
         for (Verb const verb : {Verb::reduce, Verb::accumulate}) entries.erase(where(entries, verb, 2, 0));
       }).find("(norm embedding+5) reads micro-batch gradient of h.1, last written by") != std::string::npos);
-  // In the first case, the updates use the clip factor of the previous step. In the second, weights are sent
-  // before their update.
+  // In each of these faults, one entry does not write its results, as if it had not run. Without `decide`,
+  // updates would use the clip factor of the previous step. Without its update, h.1 (unit 2) would send old
+  // weights to the other ranks.
   for (auto const& [verb, unit, words] :
        {std::tuple(Verb::decide, -1, "(update embedding) reads scalars, which was never written"),
         std::tuple(Verb::update, 2, "(write_back h.1) reads weights of h.1, which was never written")}) {

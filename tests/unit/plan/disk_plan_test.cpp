@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests plans that keep state on a disk. Every schedule must pass the checker. Reads and writes must overlap
-// with updates and with the computation of units. Host and device memory must not grow with the number of
-// layers.
+// Tests step plans that keep training state on a disk. Every schedule must pass the checker. Reads and writes
+// of the disk must overlap with updates and with forward and backward. The planned host memory and device
+// memory must not grow with the number of layers.
 #include <algorithm>
 #include <array>
 #include <cstddef>
@@ -48,7 +48,7 @@ StepPlan plan_of(RecipeTable const& table, StepShape const& shape, Gpt2Options c
 std::int64_t bytes_on(StepPlan const& plan, Tier tier) {
   return plan.arena_bytes[static_cast<std::size_t>(tier)];
 }
-/// Returns the sum of the bytes of the rank's buffers for which selects(buffer) is true.
+/// Returns the total bytes of all buffers of this rank for which `selects(buffer)` returns true.
 template <class Select>
 std::int64_t bytes_where(StepPlan const& plan, Select const& selects) {
   std::int64_t sum = 0;
@@ -61,8 +61,8 @@ std::string mistakes_in(StepPlan const& plan) {
   return mistake_in(plan, plan.train) + mistake_in(plan, plan.evaluate);
 }
 
-/// Returns the time at which a schedule ends. The simulation assumes that each entry runs for cost(entry),
-/// that its lanes (streams) run in parallel, and that an entry starts after all entries for which it waits.
+/// Simulates the schedule of `plan` and returns the time at which it ends. Each entry runs for cost(entry).
+/// The lanes (streams) run in parallel, and an entry starts after all entries for which it waits.
 template <class Cost>
 std::int64_t time_of(StepPlan const& plan, Cost const& cost) {
   Schedule const& schedule = plan.train.schedule;
@@ -132,7 +132,7 @@ TEST_CASE("a list that touches a file in another way is found") {
       CHECK(planned > 4);
       CHECK(found == planned);
     };
-    // In this fault, the entry does not write its target, as if it had not run.
+    // In this fault, an entry does not write its target, as if the entry had not run.
     planted([](Program&, Entry& entry) {
       erase_writes(entry);
       return true;
@@ -149,7 +149,8 @@ TEST_CASE("a list that touches a file in another way is found") {
       entry.items.front().part.begin += 64;
       return true;
     });
-    // In this fault, the entry copies directly between the disk and the device.
+    // In this fault, an entry copies directly between the disk and the device, without host memory between
+    // them.
     planted([](Program& program, Entry& entry) {
       bool const writes_file = has_addresses(program.at(entry.at(Role::source)).tier);
       int& memory = entry.items.front().operands[writes_file ? 0 : 1].buffer;
@@ -174,9 +175,9 @@ TEST_CASE("no wait of a list with files can be left out") {
 }
 
 TEST_CASE("reads of the next unit, an update and writes of the one before run side by side") {
-  // The simulated update of a unit lasts as long as the reads and writes of the unit. If updates overlap with
-  // reads and writes, all of them together last hardly longer than only the reads and writes, or only the
-  // updates.
+  // In this simulation, the update of a unit lasts as long as the reads and writes of the unit together. If
+  // updates overlap with reads and writes, all of this lasts hardly longer than only the updates, or only the
+  // reads and writes.
   int const layers = 12;
   for (std::string_view const sharding : {"zs0", "zs3"}) {
     StepPlan const plan = plan_of(recipe(sharding, "fp32", "nvme_optimizer"), shape_of(2), model_of(layers));
@@ -201,7 +202,7 @@ TEST_CASE("parameters are read while units compute") {
     auto const only = [](bool reads, bool copies, bool units) {
       return [=](Entry const& entry) -> std::int64_t {
         if (entry.verb == Verb::gather && entry.lane == Lane::disk) return reads ? 10 : 0;
-        if (entry.verb == Verb::gather) return copies ? 5 : 0;  // copies to the device, and all-gathers
+        if (entry.verb == Verb::gather) return copies ? 5 : 0;  // a copy to the device or an all-gather
         return units && (entry.verb == Verb::forward || entry.verb == Verb::backward_input) ? 10 : 0;
       };
     };
@@ -237,12 +238,12 @@ TEST_CASE("state lies once in the file and host memory does not grow with the la
               return buffer.tier == Tier::host && buffer.kind == BufferKind::gradient && buffer.copy.rests();
             });
             if (offload == "nvme_optimizer" || offload == "nvme")
-              CHECK(on_host < sums + 100000);  // 100,000 bytes for scalars and norms
+              CHECK(on_host < sums + 100000);  // 100,000 bytes are enough for scalars and norms
             if (offload == "nvme_optimizer") CHECK(sums == 0);
             return bytes_on(plan, Tier::host) - on_host;
           };
           std::int64_t const eight = passing(8, 96), many = passing(24, 96), wide = passing(8, 192);
-          CHECK(many < eight + disk_block);  // the bytes differ only because of alignment
+          CHECK(many < eight + disk_block);  // a small difference is possible, because of alignment
           CHECK(wide > 2 * eight);
         }
 }
@@ -258,11 +259,11 @@ TEST_CASE("with all state elsewhere a device holds three units' parameters and g
         };
         StepPlan const plan = plan_of(table, shape_of(2, 2), model_of(12));
         std::int64_t const unit = plan.flat(3).padded * 2;
-        // 12 more layers may add at most 1.2 times the bytes of one unit's weights. Only activations grow
-        // with the number of layers.
+        // `unit` is the number of bytes of the weights of one unit. Weights must not stay on the device, so
+        // 12 additional layers may add only activations: fewer bytes than 1.2 times `unit` in total.
         CHECK(on_device(24) - on_device(12) < 12 * unit / 10);
-        // Records the first and the last entry that uses each device buffer: in the first round for buffers
-        // of gathered weights, in the second for buffers of micro-batch gradients.
+        // Finds the first and the last entry that uses each buffer on the device. The first round does this
+        // for the buffers of gathered weights, and the second round for the buffers of micro-batch gradients.
         for (bool const gradients : {false, true}) {
           std::map<int, std::pair<int, int>> lives;
           auto const& entries = plan.train.schedule.entries;
@@ -273,8 +274,8 @@ TEST_CASE("with all state elsewhere a device holds three units' parameters and g
               bool const weights = kind == BufferKind::weights && !plan.train.at(buffer).copy.rests();
               bool const sums = kind == BufferKind::micro_gradient;
               if (plan.train.at(buffer).tier != Tier::device || !(gradients ? sums : weights)) return;
-              // The body repeats the same entries for each micro-batch, so this test looks only at the last
-              // micro-batch.
+              // The repeated part of the schedule has the same entries for each micro-batch, so the test
+              // looks only at the entries after it, which are those of the last micro-batch.
               if (index < plan.train.schedule.body_end) return;
               lives.try_emplace(buffer, index, index).first->second.second = index;
             });
@@ -289,8 +290,9 @@ TEST_CASE("with all state elsewhere a device holds three units' parameters and g
 }
 
 TEST_CASE("a step reads and writes what its recipe says") {
-  // If the optimizer is offloaded, a step reads and writes the master weights and two moments of each trained
-  // parameter. If the parameters are offloaded, the weights are read in each pass of each micro-batch.
+  // `traffic` returns the bytes that a step reads from the disk and writes to it. If the optimizer is
+  // offloaded, a step reads and writes the master weights and the two moments of each trained parameter. If
+  // the parameters are offloaded, forward and backward of each micro-batch read the weights.
   auto const traffic = [](std::string_view precision, std::string_view offload, int accumulation = 1) {
     StepPlan const plan = plan_of(recipe("zs3", precision, offload), shape_of(2, accumulation));
     return std::pair(plan, plan.file_traffic());
@@ -303,15 +305,15 @@ TEST_CASE("a step reads and writes what its recipe says") {
       for (Flat const of : plan.flats()) shards += plan.flat(of).shard;
       CHECK(bytes == FileTraffic{12 * shards, 12 * shards});
       CHECK(traffic(precision, "infinity", accumulation).second == bytes);
-      // Forward reads the weights of each unit. It reads the weights of the embedding a second time for the
-      // output head. Backward reads each unit except the head.
+      // Forward reads the weights of each unit once, and the weights of the embedding again for the output
+      // head. Backward reads the weights of each unit except the output head.
       for (Instance const& instance : instances_of(plan.train.schedule))
         if (instance.entry.verb == Verb::gather) read += plan.flat(instance.entry.items.front().of).shard;
       auto const [own, weights] = traffic(precision, "nvme_parameters", accumulation);
       CHECK(weights == FileTraffic{weight * read, weight * shards});
       auto const [all, both] = traffic(precision, "nvme", accumulation);
       std::int64_t const separate =
-          precision == "fp32" ? 0 : weight * shards;  // in fp32, the master weights are the weights
+          precision == "fp32" ? 0 : weight * shards;  // in fp32, the weights are the master weights
       CHECK(both == FileTraffic{weight * read + 12 * shards, 12 * shards + separate});
     }
   }
@@ -328,7 +330,7 @@ TEST_CASE("states that do not fill blocks of the disk are moved with what pads t
   for (Flat const of : plan.trainable()) {
     std::int64_t const shard = plan.flat(of).shard, scales = shard / 1024 * 4;
     REQUIRE(scales % disk_block != 0);
-    moved += 4 * shard + 2 * shard + round_up(scales, disk_block);  // master weights, moments, scales
+    moved += 4 * shard + 2 * shard + round_up(scales, disk_block);  // master weights, moments and scales
   }
   CHECK(plan.file_traffic() == FileTraffic{moved, moved});
   CHECK(plan.file_bytes() == moved);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests the planner that assigns offsets in memory to buffers, with random lifetimes. Buffers that are in use
-// at the same time must not share a byte. The total must be small and the same for each call. Another test
-// covers the sort that plans use.
+// Tests plan_intervals(), which assigns offsets in one memory area to buffers with known lifetimes. Most
+// lifetimes are random. Buffers that are in use at the same time must not share a byte. The total size must
+// be small, and each call must give the same result. Another test checks the sort function that the library
+// uses for plans.
 #include "tessera/plan/memory.hpp"
 
 #include <algorithm>
@@ -26,7 +27,8 @@ std::vector<Interval> random_intervals(std::uint32_t seed, int count, int times)
     interval.bytes = 1 + static_cast<std::int64_t>(bits() % (bits() % 4 == 0 ? 100000u : 3000u));
     interval.first = static_cast<int>(bits() % static_cast<std::uint32_t>(times));
     interval.last =
-        interval.first + static_cast<int>(bits() % 12u) - (bits() % 10u == 0 ? 40 : 0);  // some are unused
+        // Some buffers are never in use.
+        interval.first + static_cast<int>(bits() % 12u) - (bits() % 10u == 0 ? 40 : 0);
     intervals.push_back(interval);
   }
   return intervals;
@@ -61,7 +63,8 @@ TEST_CASE("planned intervals never share bytes while both live") {
     CHECK(plan.bytes == end);
     std::int64_t const least = lower_bound_of(intervals);
     CHECK(plan.bytes >= least);
-    CHECK(plan.bytes <= least + least / 2);  // the planner places large buffers first, each at the first fit
+    // The planner processes large buffers first and uses the smallest gap that fits.
+    CHECK(plan.bytes <= least + least / 2);
     IntervalPlan const again = plan_intervals(intervals);
     CHECK(again.offsets == plan.offsets);
   }
@@ -90,14 +93,14 @@ TEST_CASE("what lives several times shares bytes only where all lives are apart"
 }
 
 TEST_CASE("the planner fills the tightest gap and needs no more than chains need") {
-  // Each lifetime overlaps only with the one before and the one after it, so at most two buffers are in use
-  // at once.
+  // In this chain, each lifetime overlaps only with the previous and the next lifetime, so at most two
+  // buffers are in use at once.
   std::vector<Interval> chain;
   for (int i = 0; i < 50; ++i) chain.push_back({1000, i, i + 1});
   CHECK(plan_intervals(chain).bytes == 2 * 1024);
   CHECK(lower_bound_of(chain) == 2 * 1024);
-  // Two lifetimes overlap even if they have only one time in common, the end of the first and the begin of
-  // the second.
+  // The last time of the first lifetime is the first time of the second lifetime. This single common time is
+  // enough for an overlap.
   CHECK(Interval{1, 0, 3}.overlaps({1, 3, 5}));
   CHECK_FALSE(Interval{1, 0, 3}.overlaps({1, 4, 5}));
   CHECK(plan_intervals({}).bytes == 0);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests the route, a list of transfers, between any two placements of state. A placement is a memory tier and
-// a distribution over ranks. The routes of common pairs are compared with expected ones. The routes of all
-// pairs are simulated, to check that no transfer reads data that a rank does not have.
+// Tests moves_between(), which returns the route (list of transfers) from one placement of training state to
+// another. A placement is a memory tier and a distribution over ranks. The routes of frequent pairs of
+// placements are compared with expected routes. The routes of all pairs are simulated, to check that no
+// transfer reads data that a rank does not have.
 #include "tessera/plan/moves.hpp"
 
 #include <cstdlib>
@@ -78,7 +79,7 @@ TEST_CASE("every route ends where it should and moves over ranks only on the dev
             Placement at{from, from_tier};
             for (Hop const& hop : moves_between(at, {to, to_tier}, {is_ordered, std::abs(replicas)})) {
               CHECK(hop.move != Move::none);
-              CHECK((hop.after != at || hop.group == Group::replicas));  // no hop is superfluous
+              CHECK((hop.after != at || hop.group == Group::replicas));  // no transfer is superfluous
               if (hop.move == Move::copy) {
                 CHECK(holds(at.over, hop.after.over));
                 int const tiers = static_cast<int>(hop.after.tier) - static_cast<int>(at.tier);

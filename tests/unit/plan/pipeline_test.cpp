@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests the schedules of pipeline stages: their order, the buffers of their micro-batches, their waits, the
-// checker, and that the sends of a stage match the receives of its neighbor.
+// Tests the schedules that StageGenerator (support/pipeline.hpp) generates for pipeline stages. Covers the
+// order of the entries, the buffers of the micro-batches, the waits, the schedule checker, and that the sends
+// of a stage match the receives of its neighbor.
 #include "support/pipeline.hpp"
 
 #include <algorithm>
@@ -32,14 +33,15 @@ StepPlan plan_of(Stage const& by) {
   Gpt2Options deep = tiny;
   deep.layers = 6;
   std::vector<UnitSpec> units = Gpt2(deep).units({2, 13});
-  for (UnitSpec& unit : units) unit.borrows.clear();  // a tied weight would belong to two stages
+  // Unties the output head, because the shared weight would belong to two stages.
+  for (UnitSpec& unit : units) unit.borrows.clear();
   return StageGenerator(std::move(units), by).run();
 }
 
-/// Simulates the schedules of all stages together. An entry runs after the earlier entries of its lane
-/// (stream) and after the entries for which it waits. A send and the matching receive run at once when each
-/// is the next entry of its lane. run() returns an empty string, or the entry at which the simulation cannot
-/// continue.
+/// Simulates the schedules of all stages together. An entry runs after all earlier entries of its lane
+/// (stream) and after the entries for which it waits. A send and the matching receive run together, when each
+/// of them is the next entry of its lane. run() returns an empty string, or the entry at which the simulation
+/// hangs.
 class Rehearsal {
  public:
   explicit Rehearsal(std::vector<StepPlan> const& plans) : plans_(plans) {
@@ -47,7 +49,7 @@ class Rehearsal {
       Rank& rank = ranks_.emplace_back();
       rank.instances = instances_of(plan.train.schedule);
       rank.done.assign(rank.instances.size(), false);
-      std::map<int, int> latest;  // the latest instance of each entry
+      std::map<int, int> latest;  // the last instance so far of each entry
       for (int index = 0; index < static_cast<int>(rank.instances.size()); ++index) {
         Instance const& instance = rank.instances[static_cast<std::size_t>(index)];
         auto& waits = rank.waits.emplace_back();
@@ -103,7 +105,7 @@ class Rehearsal {
     auto const& queue = ranks_[rank].lanes[lane];
     if (queue.empty() || !ready(rank, queue.front())) return false;
     Entry const& entry = at(rank, queue.front()).entry;
-    if (entry.move == Move::receive) return false;  // finishes together with its send
+    if (entry.move == Move::receive) return false;  // a receive ends together with the matching send
     if (entry.move == Move::send) {
       std::size_t const peer = entry.group == Group::next ? rank + 1 : rank - 1;
       auto const& others = ranks_[peer].lanes[lane];
@@ -135,7 +137,8 @@ std::vector<StepPlan> all_stages(Stage by) {
   return plans;
 }
 
-/// Returns the largest number of micro-batches whose forward has begun and whose backward has not ended.
+/// Returns the largest number of micro-batches that are in flight at once: their forward has begun, and their
+/// backward has not ended.
 int max_in_flight(StepPlan const& plan) {
   std::set<int> in_flight;
   std::size_t most = 0;
@@ -181,7 +184,7 @@ TEST_CASE("every stage of a pipeline has a sound list of one forward and one bac
         CHECK(order == expected);
         CHECK(runs.size() == static_cast<std::size_t>(3 * units * micro_batches));
         CHECK(std::all_of(runs.begin(), runs.end(), [](auto const& each) { return each.second == 1; }));
-        // The plan has exactly one copy of the activations for each micro-batch in flight.
+        // The plan must have exactly one copy of the activations (slot) for each micro-batch in flight.
         CHECK(max_in_flight(plan) == std::min(stages - stage, micro_batches));
         int slots = 0;
         for (Buffer const& buffer : plan.train.buffers)
@@ -226,7 +229,8 @@ TEST_CASE("stages that wait for each other come to the end") {
       CHECK(Rehearsal(plans).run() == "");
     }
   std::vector<StepPlan> const crossed = all_stages({.stages = 2, .micro_batches = 3, .sends_first = true});
-  // Each stage by itself is correct.
+  // The checker accepts the schedule of each single stage. Only the simulation of both stages together finds
+  // the fault.
   for (StepPlan const& plan : crossed) CHECK(mistake_in(plan, plan.train) == "");
   CHECK(Rehearsal(crossed).run() == "stage 0 hangs in send cross h.2 micro 1");
 }

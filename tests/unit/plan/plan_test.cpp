@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests memory layouts and the bytes of plans: sharding, offload to the host, errors and the changes that
-// they suggest.
+// Tests the memory layout and the bytes of step plans: sharding, offload to the host, and errors that suggest
+// changes.
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
@@ -80,7 +80,7 @@ TEST_CASE("a unit lies in a trainable and a frozen group that shard at multiples
       for (int const world : {1, 2, 3, 4, 7, 8, 64}) {
         UnitLayout const all = layout_of(unit, world);
         INFO(unit.name, " over ", world);
-        // For any number of ranks, the parameters have the positions that they have with one rank.
+        // The positions of the parameters must not depend on the number of ranks.
         CHECK(all.parameters == alone.parameters);
         CHECK(all.flat_of == alone.flat_of);
         for (std::size_t group = 0; group < all.flats.size(); ++group) {
@@ -98,7 +98,7 @@ TEST_CASE("a unit lies in a trainable and a frozen group that shard at multiples
           for (int rank = 1; rank < world; ++rank)
             CHECK(layout.shard_of(rank).begin == layout.shard_of(rank - 1).end);
           CHECK(layout.shard_of(world - 1).end == layout.padded);
-          // First all parameters with weight decay, directly after them all parameters without.
+          // First come all parameters with weight decay, directly after them all parameters without it.
           CHECK(layout.decayed.begin == 0);
           CHECK(layout.undecayed.begin == layout.decayed.end);
           CHECK(layout.undecayed.end == layout.elements);
@@ -121,7 +121,7 @@ TEST_CASE("a unit lies in a trainable and a frozen group that shard at multiples
             at = piece.end;
           }
           CHECK(at == layout.padded);
-          // pieces() splits shards at parameters. All pieces together have each element once, in order.
+          // pieces() divides a shard between parameters. All pieces must contain each element once, in order.
           std::vector<std::int64_t> next(unit.parameters.size(), 0);
           bool in_order = true;
           for (int rank = 0; rank < world; ++rank)
@@ -213,11 +213,11 @@ TEST_CASE("state shrinks with the stage as ZeRO promises") {
     CHECK(all_state(zs2) < all_state(zs1));
     CHECK(all_state(zs3) < all_state(zs2));
   }
-  // fp32, unsharded: parameters, gradient and two moments use 16 bytes per parameter. The rest is below 2 %.
+  // fp32 without sharding: values, gradient and two moments use 16 bytes per parameter, the rest below 2 %.
   std::int64_t const count = parameter_count(Gpt2(small).units({1, 1}));
   CHECK(static_cast<double>(all_state(plan("zs0"))) ==
         doctest::Approx(16.0 * static_cast<double>(count)).epsilon(0.02));
-  // With `dp`, rank 0 has the optimizer state of all parameters. The other ranks have none.
+  // With `dp`, rank 0 has the optimizer state of all parameters, and the other ranks have none.
   StepShape shape = sizes_of(4);
   CHECK(state_bytes(plan_of(small, recipe("dp"), shape), "optimizer") ==
         state_bytes(plan("zs0"), "optimizer"));
@@ -415,7 +415,7 @@ TEST_CASE("where no recipe, batch or sequence alone fits, both are searched for 
   CHECK(
       refused(1000).find("sharding zs3 with recompute block does not fit at batch 1 and sequence 1 either") !=
       std::string::npos);
-  // If one change suffices, the error suggests no combination of two changes.
+  // If one change suffices, the error must not suggest two changes together.
   CHECK(refused(lean_bytes(32, 512)).find(" with recompute ") == std::string::npos);
 }
 
@@ -437,7 +437,7 @@ TEST_CASE("where no sharding fits, the nearest offload that does is named with i
   auto const bytes = [&](std::string_view offload, std::string_view recompute = "none") {
     return footprint(units, recipe("zs0", "fp32", offload, recompute), shape);
   };
-  // On the CPU, device memory is host memory, so offload to the host saves nothing.
+  // On the CPU, device memory is host memory, so an offload to the host saves nothing.
   text = refused(table, shape, {.host = bytes("nvme_optimizer", "block").host});
   CHECK(text.find("but offload nvme_optimizer fits with sharding zs0 and recompute block (programs: "
                   "--offload nvme_optimizer --nvme-path FOLDER)") != std::string::npos);
@@ -446,7 +446,7 @@ TEST_CASE("where no sharding fits, the nearest offload that does is named with i
   text = refused(table, shape, {.host = bytes("nvme").host, .nvme = 1000});
   CHECK(text.find("no combination of offload, sharding and recompute fits at this batch; ") !=
         std::string::npos);
-  // This device has its own memory. Offload to the host reduces the bytes that are needed there.
+  // This device has its own memory, so an offload to the host reduces the bytes on the device.
   shape.own_memory = true;
   for (std::string_view const offload : {"cpu_optimizer", "cpu_full"}) {
     std::string const found = refused(table, shape, {.device = bytes(offload).device});

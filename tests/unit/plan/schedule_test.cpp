@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks properties of every schedule, also for placements that no policy has. Weights are read only between
-// their gather and their release. Entries whose buffers share memory must not run at the same time. A value
-// is read from the buffer to which it was written. If a test plants a fault or removes any one wait, the
-// checks must find it.
+// Checks properties that every schedule must have, also for placements of state that no policy has. Weights
+// are read only between their gather and their release. Entries (operations of the schedule) whose buffers
+// share memory do not run at the same time. A value is read from the buffer to which it was written. The
+// checks must also find each planted fault and each removed wait.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -27,18 +27,19 @@ namespace {
 
 using namespace support;
 
-/// Whether a buffer is a copy of a unit's full weights on the device, which a gather writes and a release
-/// ends.
+/// Whether `buffer` is a temporary copy of a unit's full weights on the device. A gather writes this copy,
+/// and a release ends its use.
 bool is_full(Buffer const& buffer) {
   bool const gathered = !buffer.copy.rests() && buffer.copy.by == Verb::gather;
   return buffer.kind == BufferKind::weights && gathered && buffer.tier == Tier::device &&
          buffer.over == Sharding::replicated;
 }
 
-/// Checks that weights are not gathered twice, are read only between gather and release, and are released
-/// before the next micro-batch. Returns the first mistake, or an empty string.
+/// Checks the gathers of weights in `program`. Weights must not be gathered twice, must be read only between
+/// their gather and their release, and must be released before the next micro-batch. Returns the first
+/// mistake, or an empty string.
 std::string gathers_are_sound(StepPlan const& plan, Program const& program) {
-  std::set<int> held;  // buffers with gathered weights
+  std::set<int> held;  // the buffers that contain gathered weights now
   int micro = 0;
   for (Instance const& instance : instances_of(program.schedule)) {
     Entry const& entry = instance.entry;
@@ -47,7 +48,7 @@ std::string gathers_are_sound(StepPlan const& plan, Program const& program) {
       if (!held.empty()) return "not released before " + where;
       micro = instance.micro_batch;
     }
-    // A gather can be a chain of several entries. The last one writes the full weights.
+    // A gather can consist of several entries. The last of them writes the full weights.
     if (entry.verb == Verb::gather && is_full(program.at(entry.at(Role::target)))) {
       bool const goes_on = entry.at(Role::source) == entry.at(Role::target);
       if (!held.insert(entry.at(Role::target)).second && !goes_on) return "gathered twice: " + where;
@@ -71,10 +72,11 @@ bool share_bytes(Buffer const& a, Buffer const& b) {
          b.offset < a.offset + a.bytes;
 }
 
-/// Checks that buffers which are in use at the same time do not share bytes, and that a persistent buffer
-/// shares bytes with no other buffer. Returns the first mistake, or an empty string.
+/// Checks that buffers that are in use at the same time do not share bytes, and that a persistent buffer
+/// shares its bytes with no other buffer. Returns the first mistake, or an empty string.
 std::string lifetimes_are_disjoint(StepPlan const& plan, Program const& program) {
-  std::map<int, std::map<int, std::pair<int, int>>> lives;  // first and last use, by micro-batch and buffer
+  // First and last use of each buffer in each micro-batch.
+  std::map<int, std::map<int, std::pair<int, int>>> lives;
   auto const instances = instances_of(program.schedule);
   int const last_micro = plan.shape.accumulation - 1;
   for (int i = 0; i < static_cast<int>(instances.size()); ++i)
@@ -114,8 +116,8 @@ void check_all(Setting const& by, PlacementTable const* placement = nullptr) {
   }
 }
 
-/// A random generator with a fixed seed. (*this)(below) returns a number from 0 to below - 1, and of(choices)
-/// returns one of the choices.
+/// A random generator with a fixed seed. The call operator returns a number from 0 to below - 1, and
+/// of(choices) returns one of the choices.
 struct Dice {
   std::uint32_t state = 12345;
   int operator()(int below) {
@@ -128,8 +130,8 @@ struct Dice {
   }
 };
 
-/// An entry in a form that does not depend on the numbers of its buffers: verb, move, unit, micro-batch,
-/// lane, and for each of its buffers the kind, unit and index.
+/// Describes an entry without the numbers of its buffers, so that entries of two plans can be compared: verb,
+/// move, unit, micro-batch, lane (stream), and the kind, unit and index of each of its buffers.
 using Line = std::tuple<Verb, Move, int, int, Lane, std::vector<std::tuple<BufferKind, int, int>>>;
 Line line(Program const& program, Entry const& entry) {
   Line result{entry.verb, entry.move, entry.unit, entry.micro_batch, entry.lane, {}};
@@ -273,7 +275,7 @@ TEST_CASE("every list of many micro-batches is sound and no longer than that of 
             StepPlan const many = plan_of(by);
             CHECK(many.train.schedule.entries.size() == two.train.schedule.entries.size());
             CHECK(hash_of(many.train.schedule) != hash_of(two.train.schedule));
-            std::map<int, int> runs;  // the number of instances, by micro-batch
+            std::map<int, int> runs;  // the number of instances of each micro-batch
             int place = 0, micro = 0;
             for (Instance const& instance : instances_of(many.train.schedule)) {
               ++runs[instance.micro_batch];
@@ -308,7 +310,7 @@ TEST_CASE("a hundred thousand micro-batches take the list of two and their token
       if (!repeated) CHECK(waits == two.train.schedule.entries[entry].waits);
       CHECK(waits.size() < lane_count);
     }
-    // The buffers have the same offsets for any number of micro-batches.
+    // The offsets of buffers must not depend on the number of micro-batches.
     for (std::size_t buffer = 0; buffer < many.train.buffers.size(); ++buffer) {
       Buffer const &one = many.train.buffers[buffer], &other = two.train.buffers[buffer];
       if (one.persistent || other.offset < 0) continue;
@@ -354,11 +356,12 @@ TEST_CASE("the proofs find planted mistakes") {
   };
   for (Verb const verb : {Verb::gather, Verb::release})
     CHECK(gathers_are_sound(plan, with([&](Program& p) { p.schedule.entries.erase(first(p, verb)); })) != "");
-  // In this fault, an entry declares no writes. To the checker it looks as if the entry had not run.
+  // In this fault, an entry declares no writes. For the checker, it then looks as if the entry had not run.
   for (Verb const verb : {Verb::reduce, Verb::fetch, Verb::forward, Verb::backward_input, Verb::gather})
     CHECK(mistake_in(plan, with([&](Program& p) { erase_writes(*first(p, verb)); })) != "");
-  // These faults are in entries that work on several flat groups: an item twice, an item that uses the buffer
-  // of another item, the wrong lane (stream), and a copy of several flat groups.
+  // The next faults are in entries that process several flat groups (flat buffers of parameters). An item of
+  // an entry is its work on one flat group. The faults are an item that occurs twice, an item that uses the
+  // buffer of another item, a wrong lane (stream), and a copy of several flat groups.
   Setting bucketed{.sharding = "zs2", .reduction = "fast", .world = 4, .bucket = std::int64_t{1} << 40};
   bucketed.replicas = 2;
   StepPlan const mesh = plan_of(bucketed);
@@ -385,7 +388,7 @@ TEST_CASE("the proofs find planted mistakes") {
     CHECK(planted([](Entry& entry) { entry.move = Move::copy; }).find("copies several flat groups") !=
           std::string::npos);
   }
-  // In this fault, a buffer gets the offset of another buffer, so the two share bytes.
+  // In this fault, the buffer `a` gets the offset of the buffer `b`, so the two buffers share bytes.
   int found = 0, moved = 0;
   for (std::size_t a = 0; a < plan.train.buffers.size(); ++a)
     for (std::size_t b = 0; b < plan.train.buffers.size(); ++b) {
@@ -450,7 +453,7 @@ TEST_CASE("overlap changes when entries run and nothing else") {
           StepPlan const ahead = plan_of(by);
           CHECK(lines(ahead) == lines(plain));
           CHECK(ahead.arena_bytes[0] + ahead.arena_bytes[1] >= plain.arena_bytes[0] + plain.arena_bytes[1]);
-          // With one rank and no offload, no transfer exists that could be prefetched.
+          // With one rank and no offload, the schedule has no transfers, so prefetching changes nothing.
           bool const same = hash_of(ahead.train.schedule) == hash_of(plain.train.schedule);
           CHECK(same == (world == 1 && offload == "none"));
         }
@@ -480,8 +483,8 @@ TEST_CASE("gradients of weights that lag run at the same time as those of inputs
           check_all(by);
           CHECK(lines(concurrent) == lines(sequential));
           CHECK(concurrent.arena_bytes[0] > sequential.arena_bytes[0]);
-          // With a lag, the backward of the second last unit begins before the weight gradients of the last
-          // unit.
+          // If weight gradients lag behind, backward of the second last unit begins before the weight
+          // gradients of the last unit.
           auto const& entries = concurrent.train.schedule.entries;
           int const last = concurrent.units_count() - 1;
           bool passed = false, on_own_lane = true;
@@ -507,7 +510,7 @@ TEST_CASE("buckets change only when micro-batch gradients are reduced") {
       for (std::int64_t const bucket : {std::int64_t{100000}, std::int64_t{1} << 40}) {
         by.bucket = bucket;
         StepPlan const late = plan_of(by);
-        // `routes` groups the entries of a schedule by flat group, in the order of the schedule. Entries
+        // `routes` has the list of entries for each flat group, in the order of the schedule. The entries
         // without a flat group have the key (-1, -1).
         using Route = std::vector<std::tuple<Verb, Move, int, int, int>>;
         auto const kind_of = [](StepPlan const& plan, int buffer) {

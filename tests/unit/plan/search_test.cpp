@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests the memory that the ranks of a host plan together, and the searches for the largest batch and for the
-// longest sequence whose plan fits into memory.
+// Tests footprint(), the planned memory of all ranks of one host, and the searches for the largest batch and
+// for the longest sequence whose plan fits into memory.
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -49,7 +49,7 @@ TEST_CASE("the bytes of a host count its own ranks only") {
     CHECK(bytes_of(3, 4) == all);
     CHECK(bytes_of(0, 2) + bytes_of(2, 2) == all);
     CHECK(bytes_of(0, 1) + bytes_of(1, 3) == all);
-    CHECK((bytes_of(0, 2) > bytes_of(2, 2)) == (sharding == "dp"));  // only rank 0 has the root's state
+    CHECK((bytes_of(0, 2) > bytes_of(2, 2)) == (sharding == "dp"));  // only rank 0 has the optimizer state
   }
 }
 
@@ -74,7 +74,7 @@ TEST_CASE("searches end where the bytes, the search or the time does") {
   CHECK(batch(too_big, 96 + 9).value == 0);
   CHECK(batch(too_big, 96 + 9).exact);
   CHECK(batch(fits, 1 << 30).text() == "at least 65536");
-  shape.sequence = 1 << 20;  // a micro-batch has at most 2^28 tokens
+  shape.sequence = 1 << 20;  // a micro-batch may have at most 2^28 tokens
   CHECK(batch(fits, std::int64_t{1} << 40).text() == "256");
   shape.sequence = 96;
   CHECK(longest_sequence(shape, fits, 1024, later, within(1 << 30)).text() == "1024");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests plans of units (layers) that consist of several segments. Covers the order of their entries, the
-// communication at a boundary between two segments whose values are sharded differently, the checker, and
-// boundaries that are refused because they contradict themselves.
+// Tests step plans of models whose units (layers) consist of several segments. Covers the order of the
+// entries, the communication between two segments that distribute a value differently over the ranks, the
+// schedule checker, and declarations of such boundaries that contradict themselves.
 #include <string>
 #include <string_view>
 #include <vector>
@@ -36,7 +36,8 @@ StepPlan plan_of(SegmentedGpt2 const& model, RecipeTable const& table, int world
   return make_plan(model.units({shape.batch, shape.sequence}), table, shape);
 }
 
-/// Returns the entries of the first block (unit 1) in the first micro-batch, one entry per line.
+/// Returns the entries of the first block (unit 1) for the first micro-batch, as text with one entry per
+/// line.
 std::string of_a_block(StepPlan const& plan, Program const& program) {
   std::string text;
   for (Entry const& entry : program.schedule.entries) {
@@ -114,14 +115,15 @@ TEST_CASE("summands are summed over a boundary, and so is the gradient of what i
         "backward_weight 0\nclear_gaps 0\n");
   StepPlan const ahead =
       plan_of(SegmentedGpt2(tiny, summands, whole_used_in_parts), recipe("zs0", "bf16"), 1, 2);
-  CHECK(of_a_block(ahead, ahead.train) == of_a_block(both, both.train));  // prefetch changes nothing
+  // Prefetching changes nothing within a block.
+  CHECK(of_a_block(ahead, ahead.train) == of_a_block(both, both.train));
   StepPlan const up = plan_of(SegmentedGpt2(tiny, whole, whole_used_in_parts), recipe("zs0", "bf16"));
   CHECK(of_a_block(up, up.train) ==
         "forward 0\nforward 1\n"
         "backward_input 1\ncross 0 all_reduce backward d_residual\nbackward_weight 1\nbackward_input 0\n"
         "backward_weight 0\nclear_gaps 0\n");
-  // The tensor has 2 x 13 x 33 elements of 2 bytes: 1716 bytes. The all-reduce of its gradient runs while the
-  // weight gradients of segment 1 are computed.
+  // The residual between the segments has 2 x 13 x 33 elements of 2 bytes: 1716 bytes. The all-reduce of its
+  // gradient must overlap with the weight gradients of segment 1.
   std::string const lines = listing(both, both.train);
   CHECK(lines.find("cross            1716 B      all_reduce among tensor saved residual; after 1\n") !=
         std::string::npos);
@@ -150,7 +152,8 @@ TEST_CASE("a boundary that contradicts itself is refused with the way out") {
       "model: unit 'h.0' has boundary 0 without an activation; name one that segment 0 saves and that is not "
       "cheap to recompute");
   CHECK(with([](UnitSpec& unit, Boundary& at) {
-          at.activation = static_cast<int>(unit.saved.size()) - 1;  // an activation that segment 1 saves
+          // A tensor that segment 1, not segment 0, saves.
+          at.activation = static_cast<int>(unit.saved.size()) - 1;
         }) == with([](UnitSpec&, Boundary& at) { at.activation = -1; }));
   CHECK(with([](UnitSpec& unit, Boundary& at) {
           unit.backward[static_cast<std::size_t>(at.gradient)].shape = {2, 13, 34};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests how schedules send state between ranks: micro-batch gradients in buckets (several flat groups per
-// call), and gathers in a separate channel of communication.
+// Tests how schedules transfer state between ranks. A bucket is a group of micro-batch gradients that one
+// call reduces. Gathers use a separate communication channel.
 #include <cstddef>
 #include <cstdint>
 #include <set>
@@ -35,7 +35,8 @@ TEST_CASE("a bucket of micro-batch gradients moves in one entry") {
                        .prefetch = prefetch,
                        .replicas = replicas};
             INFO(std::string(sharding), " ", std::string(reduction), " prefetch ", prefetch);
-            auto const calls = [&](std::int64_t bucket) {  // the number of reductions that communicate
+            // The number of reductions that communicate, with this bucket size.
+            auto const calls = [&](std::int64_t bucket) {
               by.bucket = bucket;
               StepPlan const plan = plan_of(by);
               CHECK(mistake_in(plan, plan.train) == "");
@@ -58,8 +59,8 @@ TEST_CASE("a bucket of micro-batch gradients moves in one entry") {
 }
 
 TEST_CASE("all micro-batch gradients of a bucket have room at the same time") {
-  // Each rank receives the gradients of four ranks for its own shards, a quarter of the model. Together they
-  // have as many bytes as all gradients of one rank.
+  // Each of four ranks receives the gradients of all four ranks for its own shards, which are a quarter of
+  // the model. The received gradients therefore have as many bytes as all gradients of one rank.
   Setting by{.sharding = "zs2", .precision = "bf16", .world = 4, .bucket = std::int64_t{1} << 40};
   StepPlan const plan = plan_of(by);
   std::int64_t received = 0, gradients = 0;
@@ -101,7 +102,7 @@ TEST_CASE("a second channel is a lane of its own for what is gathered ahead") {
         }
         CHECK((gathers > 0) == (sharding == "zs3"));
         CHECK((hash_of(one.train.schedule) == hash_of(two.train.schedule)) == (gathers == 0));
-        // A gather waits for a reduction only if it reuses the memory of this reduction.
+        // A gather may wait for a reduction only if it reuses the memory of this reduction.
         CHECK(2 * waits <= gathers);
       }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests which verbs (kinds of operations) the schedule of each sharding has and how often, and how an entry
-// is printed.
+// Tests the verbs of a schedule. A verb is the operation of an entry, for example `gather`. The tests check
+// how often each verb occurs with each sharding, and how an entry is printed.
 #include <cstddef>
 #include <map>
 #include <string>
@@ -17,14 +17,14 @@ namespace {
 
 using namespace support;
 
-/// Returns the number of instances of each verb in a training step.
+/// Returns how many times each verb runs in a training step.
 std::map<Verb, int> verbs(StepPlan const& plan) {
   std::map<Verb, int> count;
   for (Instance const& instance : instances_of(plan.train.schedule)) ++count[instance.entry.verb];
   return count;
 }
 
-/// Returns the counts with the names of the verbs as keys. A failed check then prints the names.
+/// Returns the counts with the names of the verbs as keys, so that a failed check prints these names.
 std::map<std::string, int> named(std::map<Verb, int> const& count) {
   std::map<std::string, int> names;
   for (auto const& [verb, times] : count) names[std::string(name_of(verb))] = times;
@@ -42,7 +42,8 @@ TEST_CASE("each of the library's shardings has its verbs and no others") {
           bool const sharded = sharding == "zs2" || sharding == "zs3";
           bool const offloaded = offload != "none";
           bool const each =
-              reduction == "ordered" || sharded || sharding == "dp";  // every micro-batch gradient is sent
+              // Whether every micro-batch gradient is sent.
+              reduction == "ordered" || sharded || sharding == "dp";
           auto const count = verbs(plan_of({.sharding = sharding,
                                             .offload = offload,
                                             .reduction = reduction,
@@ -55,8 +56,8 @@ TEST_CASE("each of the library's shardings has its verbs and no others") {
               units * accumulation;
           want[Verb::sum_losses] = accumulation;
           want[Verb::clear_gaps] = units * accumulation;
-          // For zs3, forward gathers the weights of each unit. It gathers the weights of the embedding a
-          // second time for the output head. Backward gathers the weights of each block.
+          // With zs3, forward gathers the weights of each unit, and the weights of the embedding again for
+          // the output head. Backward gathers the weights of each block.
           if (sharding == "zs3")
             want[Verb::gather] = want[Verb::release] = (units + 1 + layers) * accumulation;
           want[Verb::reduce] = (each ? units * accumulation : units) + (gathered ? units : 0);
@@ -64,8 +65,9 @@ TEST_CASE("each of the library's shardings has its verbs and no others") {
           want[Verb::norm] = want[Verb::exchange] = want[Verb::decide] = 1;
           if (offloaded) want[Verb::fetch] = units;
           if (offloaded) want[Verb::copy_scalars] = 1;
-          // bucket_bytes is 0, so every transfer moves one flat group. An update with transfers before or
-          // after it covers one unit. Without them, one update covers all units.
+          // The bucket size is 0, so a transfer moves only one flat group (buffer of parameters). An update
+          // that follows or precedes a transfer updates one unit. If the schedule has no such transfers, one
+          // update covers all units.
           want[Verb::update] = offloaded || sends_weights ? units : 1;
           if (offloaded || sends_weights) want[Verb::write_back] = units * (offloaded + sends_weights);
           INFO(std::string(sharding), " ", std::string(reduction), " ", std::string(offload), " ",
@@ -145,7 +147,8 @@ TEST_CASE("two buffers of one name and other sizes are refused") {
   refused([](Buffer& other) { other.type = DType::bf16; });
   refused([](Buffer& other) { other.tier = Tier::host; });
   refused([](Buffer& other) { other.range.end -= 64; });
-  buffer.copy = {Verb::gather, 0};  // a copy of the weights needs a buffer of its own
+  // A gathered copy of the weights needs its own buffer, so add() must not refuse it.
+  buffer.copy = {Verb::gather, 0};
   int const before = static_cast<int>(plan.train.buffers.size());
   CHECK(plan.train.add(buffer) == before);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests recipes (combinations of policies) that are selected at run time: how names are parsed, the defaults,
-// the message of each rule that is broken, and all combinations of policies.
+// Tests recipes (combinations of policies) that are selected by name at run time. Covers the parsing of
+// names, the defaults, the message of each rule that is broken, and all combinations of policies.
 #include <cstdint>
 #include <optional>
 #include <set>
@@ -21,8 +21,8 @@ namespace {
 template <class... Policies>
 constexpr ts::RecipeTable table_of = ts::recipe_table<typename ts::Resolved<Policies...>::config>;
 
-/// Parses the names of policies, expects a usage error and returns its message. Returns "no error" if parsing
-/// succeeds.
+/// Parses the policy names `text` and returns the message of the usage error. Returns "no error" if parsing
+/// throws no error.
 std::string parse_error(ts::SlotNames const& text) {
   try {
     ts::parse_recipe(text);
@@ -33,8 +33,9 @@ std::string parse_error(ts::SlotNames const& text) {
   return "no error";
 }
 
-/// Calls visit(names) for every combination of policies. The second overload is recursive: it sets one slot
-/// to each of its policies in turn. This overload ends the recursion.
+/// Calls visit(names) for every combination of policies. A slot is one category of policies, for example the
+/// shardings. The second overload sets one slot to each of its policies in turn and then handles the
+/// remaining slots by a recursive call. This overload ends the recursion, when no slots remain.
 template <class Visit>
 void for_each_combination(Visit visit, ts::SlotNames names, ts::detail::list<>) {
   visit(names);
@@ -51,8 +52,8 @@ void for_each_combination(Visit visit) {
   for_each_combination(visit, {}, ts::Slots{});
 }
 
-/// Whether the manual allows the recipe that these names describe. This function repeats the rules of the
-/// manual and does not use the library's code for them.
+/// Whether the manual allows the recipe with the policies `names`. This function states the rules of the
+/// manual again and does not use the library's rules.
 bool manual_allows(ts::SlotNames const& names) {
   bool const cuda = names.device == "cuda";
   bool const half = names.precision == "fp16";

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests the storage of training state without a model. Weights are set and read back with every placement.
-// The verbs gather, reduce, accumulate, norm, exchange and update must follow the placement table of the
-// plan.
+// Tests ParameterStore, which keeps the training state of one rank, without a model. Weights are set and read
+// back with every placement. The verbs (operations) gather, reduce, accumulate, norm, exchange and update
+// must treat the state as the placement table of the plan says.
 #include "tessera/store/parameter_store.hpp"
 
 #include <algorithm>
@@ -27,7 +27,7 @@ namespace {
 
 using namespace support;
 
-/// The storage of one rank and the objects that it needs.
+/// The ParameterStore of one rank, and the plan, the memory and the context that the store needs.
 struct Fixture {
   Fixture(RecipeTable const& table, comm::Transport& transport, int accumulation = 1,
           std::vector<UnitSpec> const& units = TiedModel{}.units({1, 4}), std::int64_t bucket_bytes = 0)
@@ -81,15 +81,14 @@ void fill(Fixture& fixture) {
   });
 }
 
-/// Returns the value of an element of the gradient of micro-batch `micro`. All values are small integers, so
-/// sums are exact in any order.
+/// Returns the value at `element` of unit `unit`'s gradient for micro-batch number `micro`. All values are
+/// small integers, so their sums are exact in any order.
 float micro_gradient_of(int micro, int unit, std::int64_t element) {
   return static_cast<float>((micro + 1) * (unit + 2)) * static_cast<float>(element % 7 - 3);
 }
 
-/// Runs the entries with these verbs for all micro-batches. The entries backward_weight do not run. In place
-/// of each of them, this function writes micro_gradient_of() to the buffer of the unit's micro-batch
-/// gradient.
+/// Runs the entries with these verbs for all micro-batches. A model would compute gradients in the entries
+/// backward_weight. Here this function writes micro_gradient_of() to the unit's gradient buffer instead.
 void run_backward(Fixture& fixture, std::initializer_list<Verb> verbs = {Verb::reduce, Verb::accumulate}) {
   for (Instance const& instance : instances_of(fixture.plan.train.schedule)) {
     Entry const& entry = instance.entry;
@@ -106,15 +105,15 @@ void run_backward(Fixture& fixture, std::initializer_list<Verb> verbs = {Verb::r
   }
 }
 
-/// Runs the entries of a training step that have one of these verbs.
+/// Runs all entries of the training schedule that have one of these verbs.
 void run(Fixture& fixture, std::initializer_list<Verb> verbs) {
   for (Instance const& instance : instances_of(fixture.plan.train.schedule))
     if (std::find(verbs.begin(), verbs.end(), instance.entry.verb) != verbs.end())
       fixture.store.run(fixture.plan.train, instance.entry, instance.micro_batch);
 }
 
-/// Returns this rank's part of the gradient of a unit. The pointer is shifted so that an index is the
-/// position in the whole flat group.
+/// Returns a pointer to this rank's part of the gradient of a unit. The pointer is shifted, so that its index
+/// is the position in the whole flat group (flat buffer of parameters), not in the part.
 float* gradient_of(Fixture& fixture, int unit) {
   int const buffer = fixture.plan.train.find(fixture.plan.table.gradient.kind, unit);
   return reinterpret_cast<float*>(fixture.memory.train(buffer)) - fixture.plan.train.at(buffer).range.begin;
@@ -148,7 +147,7 @@ TEST_CASE("weights come out in the order of names as they went in") {
 }
 
 TEST_CASE("weights go in and come out in pieces if a parameter is larger than a piece") {
-  // The token table has more elements than `fill` sets in one call.
+  // The token table has more elements than one call of `fill` can set.
   std::vector<UnitSpec> const units =
       Gpt2({.layers = 1, .heads = 1, .channels = 384, .positions = 8, .vocabulary = 3001}).units({1, 4});
   for (std::string_view const sharding : shardings)
@@ -220,8 +219,8 @@ TEST_CASE("the micro-batches of all ranks are accumulated where the gradient is 
             for (Flat const of : fixture.plan.trainable()) {
               int const unit = of.unit;
               FlatLayout const& layout = fixture.plan.flat(of);
-              // `part` is the range that this rank updates, or the whole flat group if every rank has the
-              // full gradient.
+              // `part` is the range of the flat group that this rank updates. If every rank has the full
+              // gradient, `part` is the whole flat group.
               bool const all = sharding == "zs0" || ranks == 1;
               Range const part = all ? Range{0, layout.padded} : fixture.plan.updated(unit);
               float const* const from = gradient_of(fixture, unit);
@@ -255,7 +254,7 @@ TEST_CASE("an update reaches every parameter of every group, with weight decay w
       for (auto const& [ranks, bucket] : {std::pair(1, std::int64_t{0}), std::pair(3, std::int64_t{0}),
                                           std::pair(3, std::int64_t{1} << 40)})
         tessera::run(ranks, [&, ranks = ranks, bucket = bucket](comm::Comm comm) {
-          // The units are so large that every rank has a part of each parameter group.
+          // The units are so large that each rank has a part of every flat group.
           Fixture fixture(recipe(sharding, "fp32", offload), comm.transport(), 2,
                           TiedModel(300).units({1, 4}), bucket);
           fill(fixture);
@@ -295,7 +294,7 @@ TEST_CASE("an update reaches every parameter of every group, with weight decay w
                 INFO(spec.name);
                 CHECK(right);
               }));
-          bool right = true;  // checks the stored weights
+          bool right = true;  // whether all stored weights are right
           for (Flat const of : fixture.plan.flats()) {
             int const weights = fixture.plan.train.find(BufferKind::weights, of);
             Range const here = fixture.plan.train.at(weights).range;
@@ -326,7 +325,8 @@ TEST_CASE("a value that is not finite is found on any rank and named") {
         gradient_of(fixture, unit)[element] = std::nanf("");
       }
       run(fixture, {Verb::norm, Verb::exchange, Verb::decide});
-      // Two units have bad elements. Backward reaches the unit `plain` before unit 0, so `plain` is named.
+      // Two units have a NaN. Backward reaches the unit `plain` before unit 0, so the unit `plain` must be
+      // reported.
       CHECK(fixture.store.state().bad_unit == TiedModel::plain);
       CHECK(fixture.store.state().bad_element == lies.begin + 17);
       CHECK(fixture.plan.name_at(fixture.store.state().bad_unit, fixture.store.state().bad_element) ==
@@ -380,7 +380,8 @@ TEST_CASE("a rank that forms its weights for longer than the timeout is alive") 
                  Fixture fixture(recipe("dp"), comm.transport());
                  fixture.weights.fill([&](int, int parameter, std::int64_t, std::span<float> out) {
                    std::fill(out.begin(), out.end(), 0.0f);
-                   // Rank 0 sleeps for 600 ms in each of 5 parameters, 3 s in all. The timeout is 2 s.
+                   // Rank 0 sleeps for 600 ms in each of 5 calls, 3 s in total. The timeout of the other
+                   // ranks is 2 s.
                    if (comm.is_root() && parameter == 0) std::this_thread::sleep_for(600ms);
                  });
                  comm.transport().barrier({"test"});

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests a trainer through its public interface: its errors, its reports, and that evaluation, setting weights
-// and a refused batch do not affect training.
+// Tests trainers through their public interface. Covers the errors and the reports of a trainer. Evaluation,
+// setting weights and a refused batch must not affect training.
 #include <chrono>
 #include <cmath>
 #include <cstdint>
@@ -48,7 +48,7 @@ std::string refusal(ErrorKind kind, F const& call) {
 
 bool says(std::string const& text, std::string const& part) { return text.find(part) != std::string::npos; }
 
-/// A faulty model: the forward of unit 1 uses activation 99, which the unit does not declare.
+/// A model with a mistake: forward of unit 1 uses activation number 99, which the unit does not declare.
 struct Careless : TiedModel {
   template <class Place, class T>
   void forward(int unit, Pass<Place, T>& pass) const {
@@ -124,7 +124,7 @@ TEST_CASE("a loader that does not know its rank is refused where there are sever
     });
   };
   train(2, [](LoaderOptions&) {});
-  // A run of one rank may train on the batches that a loader makes for one of four ranks.
+  // Training on one rank may use the batches that a loader makes for one of four ranks.
   train(1, [](LoaderOptions& options) { options.world = 4; });
   std::string const text = refusal(ErrorKind::usage, [&] {
     train(2, [](LoaderOptions& options) { options.rank = 0, options.world = 1; });
@@ -188,7 +188,7 @@ TEST_CASE("evaluation changes nothing and takes any accumulation") {
     CHECK(evaluated.step(batch_of(run, step)).get().loss == quiet.step(batch_of(run, step)).get().loss);
   }
   CHECK(hash_weights(evaluated) == hash_weights(quiet));
-  // The loss of a step is the loss that evaluate returns before the step.
+  // The loss of a step must be the loss that evaluate() returns for the same batch before the step.
   double const before = evaluated.evaluate(batch_of(run, 3));
   CHECK(evaluated.step(batch_of(run, 3)).get().loss == before);
 }
@@ -259,7 +259,7 @@ TEST_CASE("intervals lie between the ends of steps") {
   CHECK(first.interval == first.seconds);
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
   Ticket const second = trainer.step(batch_of(run, 1)), third = trainer.step(batch_of(run, 2));
-  std::this_thread::sleep_for(std::chrono::milliseconds(50));  // a report that is read late must be the same
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));  // a report that is read later must be the same
   CHECK(second.get().interval >= second.get().seconds + 0.05);
   CHECK(third.get().interval >= third.get().seconds);
   CHECK(third.get().interval < third.get().seconds + 0.05);
@@ -300,8 +300,8 @@ TEST_CASE("what does not fit is refused before anything is taken") {
       refusal(ErrorKind::out_of_memory, [&] { Tied trainer(TiedModel{}, comm::Comm(), options); });
   CHECK(says(text, "out of memory: 1 rank plans "));
   CHECK(says(text, "100000 B are available"));
-  // If several ranks plan too much memory, each rank throws this error. tessera::run throws it too, not an
-  // error that says that another rank failed.
+  // If several ranks plan too much memory, each rank throws this error. tessera::run must throw this error
+  // too, not the error that another rank failed.
   std::string const of_many = refusal(ErrorKind::out_of_memory, [&] {
     tessera::run(3, [&](comm::Comm comm) { Tied trainer(TiedModel{}, comm, options); });
   });

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests the times that a step reports to its timer. The clock of the test's timer advances by 1 at each
-// reading.
+// Tests the times of the entries (operations) of a step, which the engine reports to a timer. The test's
+// timer has a clock that advances by 1 at each reading.
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -36,13 +36,13 @@ struct Ticks final : EntryTimer {
 };
 
 struct Seen {
-  std::vector<Ticks> steps;  // one element per step, of rank 0
+  std::vector<Ticks> steps;  // the times that rank 0 reported, one element per step
   Schedule schedule;
   std::string weights;
 };
 
-/// Trains three steps and evaluates after each. If `timed`, the engine has a timer from the second step on.
-/// Returns the reported times, the schedule and the hash of the weights.
+/// Trains three steps and evaluates after each step. If `timed` is true, the engine has a timer from the
+/// second step on. Returns the reported times, the schedule and the hash of the weights.
 Seen trained(RecipeTable const& table, bool timed) {
   Run run;
   run.split = {2, 3};
@@ -58,7 +58,7 @@ Seen trained(RecipeTable const& table, bool timed) {
       (void)engine.step(batch).get();
       std::size_t const heard = ticks.all.size();
       (void)engine.evaluate(batch);
-      CHECK(ticks.all.size() == heard);  // the evaluation reports no times
+      CHECK(ticks.all.size() == heard);  // an evaluation reports no times
       engine.time_entries(nullptr);
       if (comm.is_root()) seen.steps.push_back(ticks);
     }
@@ -80,7 +80,7 @@ TEST_CASE("a timer hears of every instance of a step in order and then of the st
       Seen const seen = trained(table, true);
       REQUIRE(seen.steps.size() == 3);
       CHECK(seen.steps[0].all.empty());
-      CHECK(seen.steps[0].ticks == 0);  // without a timer the clock is not read
+      CHECK(seen.steps[0].ticks == 0);  // without a timer, the engine does not read the clock
       std::vector<Instance> const instances = instances_of(seen.schedule);
       for (std::size_t step : {1u, 2u}) {
         auto const& all = seen.steps[step].all;

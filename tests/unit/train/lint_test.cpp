@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests that a training step does not read device data on the host, synchronize with the device or allocate
-// memory, and that it has the expected number of operations.
+// Tests that a training step does not read device data on the host, wait for the device on the host, or
+// allocate memory. Also checks the number of operations of a step.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -44,7 +44,7 @@ struct Notes final : Recorder {
   std::vector<std::string> violations;
 };
 
-/// Returns the number of memory allocations in each of three steps, on all ranks together.
+/// Returns the number of memory allocations in each of three steps. The count includes all ranks.
 std::vector<std::int64_t> allocations_of_steps(RecipeTable const& table, Run run) {
   std::vector<std::int64_t> counts;
   tessera::run(run.split.ranks, [&](comm::Comm comm) {
@@ -69,8 +69,8 @@ std::vector<std::int64_t> allocations_of_steps(RecipeTable const& table, Run run
 }  // namespace
 
 TEST_CASE("a recorded step breaks no rule and its operations add up to the formula") {
-  // The model is so large that matrix products dominate. All other operations are a few percent of the
-  // floating-point operations (flops).
+  // The model is so large that nearly all floating-point operations (flops) are in matrix products. All other
+  // operations have a few percent of the flops.
   Gpt2Options const model{.layers = 4, .heads = 4, .channels = 256, .positions = 128, .vocabulary = 1024};
   Run run;
   run.batch = 4;
@@ -81,13 +81,14 @@ TEST_CASE("a recorded step breaks no rule and its operations add up to the formu
   Notes notes;
   engine.record(notes);
   CHECK(notes.violations.empty());
-  CHECK(engine.state().scalars().attempted == attempted);  // recording ran no operation
+  // A recorded step does not run, so it is not counted as attempted.
+  CHECK(engine.state().scalars().attempted == attempted);
 
   double const tokens = 4.0 * 128;
   double const formula = Gpt2(model).flops_per_token(128) * tokens;
-  // The formula of flops_per_token() differs from the recorded flops in three ways. It counts the position
-  // table as a matrix product, although the table is only looked up. It counts attention as if it were not
-  // causal. It leaves out all small operations.
+  // flops_per_token() estimates the flops by a formula, which differs from the recorded flops in three ways.
+  // It counts the position table as a matrix product, although a step only reads rows of this table. It
+  // counts attention as if it were not causal. It leaves out all small operations.
   double const positions = 6.0 * 128 * 256 * tokens;
   CHECK(notes.flops / (formula - positions) > 0.97);
   CHECK(notes.flops / (formula - positions) < 1.06);
@@ -101,7 +102,8 @@ TEST_CASE("a recorded step breaks no rule and its operations add up to the formu
                    comm);
   again.record(rebuilt);
   CHECK(rebuilt.violations.empty());
-  CHECK(rebuilt.flops / notes.flops > 1.2);  // recomputes most of forward, which is a third of a step
+  // This step recomputes most of forward, which is a third of all flops of a step.
+  CHECK(rebuilt.flops / notes.flops > 1.2);
   CHECK(rebuilt.flops / notes.flops < 1.4);
 }
 
@@ -120,7 +122,7 @@ TEST_CASE("a recorder hears of synchronisation and of host access") {
   context.upload(bytes, other, sizeof bytes);
   CHECK(notes.violations == std::vector<std::string>{"synchronize", "host_view", "stage", "unstage", "read",
                                                      "write", "clear", "upload"});
-  CHECK(bytes[0] == std::byte{1});  // the write was recorded and not executed
+  CHECK(bytes[0] == std::byte{1});  // the write was only recorded, so the byte is unchanged
 }
 
 TEST_CASE("a rank's step is recorded with its collectives and meets no other rank") {
@@ -169,9 +171,9 @@ TEST_CASE("a bucket is one call of the communicator") {
       CHECK(separate.calls == separate.collectives);
       CHECK(together.collectives == separate.collectives);
       CHECK(together.bytes_sent == separate.bytes_sent);
-      // With buckets, one call instead of four sends the micro-batch gradients of the four units, so 3 calls
-      // are saved. Some shardings also all-gather the reduced gradients or the updated weights. This saves
-      // another 3 calls.
+      // A bucket is a group of gradients that one call reduces. With buckets, one call instead of four sends
+      // the micro-batch gradients of the four units, which saves 3 calls. Some shardings also all-gather the
+      // reduced gradients or the updated weights. Buckets save another 3 calls there.
       bool const gathered = sharding == "dp" || sharding == "zs1" || sharding == "zs2";
       bool const twice = gathered || (sharding == "zs0" && reduction == "ordered");
       CHECK(separate.calls - together.calls == (twice ? 6 : 3));
@@ -192,7 +194,7 @@ TEST_CASE("no product computes the gradient of a frozen parameter") {
   auto const starting = [](std::string_view part) {
     return [part](std::string_view name) { return name.starts_with(part); };
   };
-  // The model has two blocks with four linear layers and two norms each. The output head has another norm,
+  // The model has two blocks, each with four linear layers and two norms. The output head has one more norm
   // and a product with the token table.
   auto all = recorded({});
   CHECK(all["linear_backward_weight"] == 9);
@@ -200,14 +202,14 @@ TEST_CASE("no product computes the gradient of a frozen parameter") {
   CHECK(all["layer_norm_backward_weight"] == 5);
   CHECK(all["layer_norm_backward_input"] == 5);
   CHECK(all["embedding_backward"] == 1);
-  auto middle = recorded(starting("h.1."));  // gradients still pass through the frozen block
+  auto middle = recorded(starting("h.1."));  // gradients still pass through the frozen block h.1
   CHECK(middle["linear_backward_weight"] == 5);
   CHECK(middle["linear_backward_input"] == 9);
   CHECK(middle["layer_norm_backward_weight"] == 3);
   CHECK(middle["layer_norm_backward_input"] == 5);
   auto table = recorded(starting("wte"));
   CHECK(table["linear_backward_weight"] == 8);
-  CHECK(table["embedding_backward"] == 1);  // only for the table of positions
+  CHECK(table["embedding_backward"] == 1);  // the call is only for the table of positions
   auto top = recorded([](std::string_view name) { return !name.starts_with("ln_f"); });
   CHECK(top["linear_backward_weight"] == 0);
   CHECK(top["linear_backward_input"] == 1);

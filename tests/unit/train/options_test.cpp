@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests that the table of options lists every member of TrainerOptions. Also tests that checks, the agreement
-// between ranks, and command-line flags follow this table.
+// Tests option_table, which must list every member of TrainerOptions. Also tests that the checks of options,
+// the comparison of options between ranks, and the command-line flags of programs follow this table.
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -24,8 +24,8 @@ namespace {
 using namespace support;
 using Type = OptionValue::Type;
 
-/// Converts to any type. members() uses it to count the members of a struct: it finds the largest number of
-/// initializers.
+/// Converts to any type. members() counts the members of a struct with it: the number is the largest number
+/// of initializers for which the struct can be initialized.
 struct Anything {
   template <class T>
   operator T&() const;
@@ -55,7 +55,7 @@ std::string refusal(TrainerOptions const& options) {
   }
   return {};
 }
-/// Sets an option to `number`, converted to the type of the option.
+/// Sets the option `value` to `number`, converted to the type of the option.
 void set(OptionValue value, double number) {
   if (value.type() == Type::real)
     value.real() = number;

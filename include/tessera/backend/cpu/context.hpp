@@ -41,10 +41,10 @@ class Context<Cpu> : public MathChannel {
   /// function does nothing.
   static void select(int /*device*/) {}
 
-  /// The caller owns `workspace`, which must outlive the context. A context with a recorder reports
-  /// operations and does not run them. `workspace` may be empty if there is a recorder, or if only
-  /// elementwise operations run. Throws Error(usage) if there is no recorder and a workspace that is not
-  /// empty has less than workspace_bytes(threads) bytes.
+  /// Creates a context whose operations use `workspace`. The caller owns `workspace`, which must outlive the
+  /// context. A context with a recorder reports operations and does not run them. `workspace` may be empty if
+  /// there is a recorder, or if only elementwise operations run. Throws Error(usage) if there is no recorder
+  /// and a workspace that is not empty has less than workspace_bytes(threads) bytes.
   Context(int threads, std::span<std::byte> workspace, Recorder* recorder = nullptr, Math const& math = {})
       : MathChannel(math), recorder_(recorder), pool_(recorder ? 1 : threads) {
     if (recorder || workspace.empty()) return;

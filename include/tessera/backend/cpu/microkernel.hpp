@@ -69,8 +69,9 @@ using packed_for = typename PackedFor<S, A, B>::type;
 /// depth of the product.
 template <class P>
 inline constexpr std::int64_t values_in = 1;
-/// The number of packed values, adjacent in k, that the kernel processes at once. Zeros pad the depth to a
-/// multiple. packed_depth returns the padded depth, in packed values.
+/// The number of packed values, adjacent in k, that the kernel processes at once. Zeros pad the depth of a
+/// product to a multiple of depth_step packed values. packed_depth returns the padded depth, in packed
+/// values.
 template <class P>
 inline constexpr std::int64_t depth_step = 1;
 template <class P>

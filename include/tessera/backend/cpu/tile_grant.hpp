@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tells whether this process can multiply bfloat16 with Intel's tiles (AMX).
+// Provides tiles_granted, which says whether this process may use Intel's tiles (AMX). With these registers,
+// the processor multiplies bfloat16 matrices.
 #pragma once
 
 #include "tessera/config.hpp"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests the CPU's SIMD packets, conversions and matrix products against scalar code. Many of the sizes are
-// not multiples of the tile size.
+// Tests the SIMD packets, the number conversions and the matrix products of the CPU backend. The expected
+// results are from scalar code. Many matrix sizes are not multiples of the tile size.
 #include "tessera/backend/cpu/gemm.hpp"
 
 #include <algorithm>
@@ -75,8 +75,9 @@ void loads_match_scalars() {
   CHECK(wrong == 0);
 }
 
-/// Returns the largest error of cpu::product, relative to sqrt(depth) plus the magnitude of the exact result.
-/// `at` and `bt` say whether a and b are stored transposed.
+/// Returns the largest error of cpu::product for an (m, depth) matrix a and a (depth, n) matrix b. The error
+/// is relative to sqrt(depth) plus the magnitude of the exact result. `at` and `bt` say whether a and b are
+/// stored transposed.
 template <class T>
 double product_error(Machine& machine, std::int64_t m, std::int64_t n, std::int64_t depth, bool at, bool bt) {
   using S = compute_t<T>;
@@ -106,10 +107,10 @@ float sum_of_tiles(std::vector<float> const& a, std::vector<float> const& b, flo
   return sum;
 }
 
-/// Computes a bfloat16 product and returns how many of its values differ in bits from the expected product.
-/// The expected values come from sum_of_tiles() if the CPU has tile instructions, otherwise from the product
-/// of the same values as floats. All matrices are parts of larger matrices. The values around the result must
-/// not change.
+/// Computes the product of two bfloat16 matrices. Returns how many values of the product differ in bits from
+/// the expected values. If the CPU has tile instructions, sum_of_tiles() computes the expected values.
+/// Otherwise they are the product of the same matrices converted to float. All matrices are parts of larger
+/// matrices, and the values around the result must not change.
 int differing_bits(Machine& machine, std::int64_t m, std::int64_t n, std::int64_t depth, bool at, bool bt,
                    bool add) {
   std::int64_t const a_stride = (at ? m : depth) + 3, b_stride = (bt ? depth : n) + 1, stride = n + 2;
@@ -232,8 +233,8 @@ TEST_CASE_TEMPLATE("products have the same bits for every number of threads and 
   CHECK(reference::same_for_all_threads(run));
   Machine machine(2);
   std::vector<float> const whole = run(machine);
-  // Computes a part of the result in a separate call. The part is split into other tiles, but its values must
-  // have the same bits.
+  // Computes 100 x 77 values of the result in a separate call. This call divides the work into other tiles,
+  // but the values must have the same bits as in `whole`.
   std::vector<float> part(100 * 77);
   cpu::product<float>(machine.context, cpu::Matrix<T>{a.values.data() + 30 * 700, 700},
                       cpu::Matrix<T>{b.values.data() + 55, 500}, 100, 77, 700,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests the pool of worker threads: every task runs exactly once and its worker index is valid, for any
-// number of loops, threads and pools.
+// Tests the pool of worker threads of the CPU backend. For any number of loops, threads and pools, every task
+// must run exactly once with a valid worker index.
 #include "tessera/backend/cpu/pool.hpp"
 
 #include <atomic>
@@ -52,8 +52,8 @@ TEST_CASE("pool publishes what a loop wrote to the next loop") {
   std::int64_t const loops = 2000;
   for (std::int64_t loop = 0; loop < loops; ++loop)
     pool.parallel_for(257, [&](std::int64_t task, int) {
-      // Odd loops assign the elements to tasks in reverse order. In each loop, a task therefore reads a value
-      // that another task wrote in the previous loop.
+      // Loops with an odd number access the values in reverse order. Each task therefore reads a value that
+      // another task wrote in the previous loop.
       if (loop % 2 == 0)
         values[static_cast<std::size_t>(task)] += 1;
       else
@@ -85,8 +85,8 @@ TEST_CASE("pool is created and destroyed without work") {
   CHECK(ThreadPool(0).threads() == 1);
 }
 
-// This test limits the address space of the process. Sanitizers reserve more than this limit, so builds with
-// a sanitizer leave the test out.
+// The next test limits the address space of the process. Sanitizers reserve more memory than this limit, so
+// builds with a sanitizer leave the test out.
 #if defined(__has_feature)
 #if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
 #define TESSERA_TEST_SANITIZED

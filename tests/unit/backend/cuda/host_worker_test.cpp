@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests the worker threads that run host functions for a GPU. Here a CPU thread acts as the GPU. The tests
-// check that each host function runs once, in the order of its lane (stream), and that the worker and the
-// device see each other's writes. They cover several launches in flight, host functions that throw, and
-// functions that the device never requests.
+// Tests HostWorker, a CPU thread that runs functions of the host when a GPU requests them. In these tests
+// another CPU thread plays the part of the GPU. Each host function must run once, in the order of its lane
+// (stream), and the worker and the device must see each other's writes. The tests cover several launches in
+// flight, host functions that throw, and host functions that the device never requests.
 #include "tessera/backend/cuda/runtime/host_worker.hpp"
 
 #include <algorithm>
@@ -25,25 +25,25 @@ namespace {
 using namespace tessera;
 using cuda::HostFailure, cuda::HostSignal, cuda::HostTask, cuda::HostWorker;
 
-/// Acts as the device: requests a host task and waits until the task is done.
+/// Acts as the device: requests the host function `task` and waits until the worker has run it.
 void hand_over(HostSignal& signal, HostTask const& task) {
   signal.done.store(0, std::memory_order_release);
   signal.go.store(reinterpret_cast<std::uintptr_t>(&task), std::memory_order_release);
   while (signal.done.load(std::memory_order_acquire) != 1) std::this_thread::yield();
 }
 
-/// Delays the caller at random. `number` and `side` select the random value, so each of the two sides has its
-/// own delays.
+/// Delays the calling thread by a pseudo-random time, which depends on `number` and `side`. The device, the
+/// worker and the test's main thread pass different values of `side`, so their delays differ.
 void delay(std::uint32_t number, std::uint32_t side) {
   std::uint32_t const random = philox4x32({{number, side, 0u, 0u}}, philox_key(7)).word[0];
   if (random % 16 == 0) std::this_thread::sleep_for(std::chrono::microseconds(random % 199));
   if (random % 16 == 1) std::this_thread::yield();
 }
 
-/// The argument of a host task. The task doubles *value and appends `number` to *order.
+/// The argument of the host function run(), which doubles *value and appends `number` to *order.
 struct Work {
   std::uint32_t number = 0;
-  std::int64_t* value = nullptr;  // written by the device and by the worker in turn
+  std::int64_t* value = nullptr;  // the device and the worker write it in turn
   std::vector<std::uint32_t>* order = nullptr;
 
   static void run(Context<Cpu>&, void* data) {
@@ -54,8 +54,8 @@ struct Work {
   }
 };
 
-/// Simulates a lane (stream) of a device. Its list of tasks is fixed, and the lane can launch the list many
-/// times, as a GPU launches a CUDA graph.
+/// Simulates a lane (stream) of a device. The lane has a fixed list of host functions and can launch the list
+/// many times, as a GPU launches a CUDA graph.
 struct DeviceLane {
   explicit DeviceLane(Context<Cpu>& host, std::uint32_t tasks) {
     for (std::uint32_t number = 0; number < tasks; ++number) {
@@ -63,7 +63,8 @@ struct DeviceLane {
       list.push_back({&Work::run, &works.back(), &host, &failure});
     }
   }
-  /// Acts as the device: launches the list `launches` times and counts wrong results in `wrong`.
+  /// Acts as the device: launches the list of host functions `launches` times. Counts wrong results in
+  /// `wrong`.
   void go(std::uint32_t launches) {
     for (std::uint32_t launch = 0; launch < launches; ++launch)
       for (std::uint32_t number = 0; number < list.size(); ++number) {
@@ -93,7 +94,7 @@ double cpu_seconds() {
 TEST_CASE("host tasks run once, in the order of their lane, and both sides see what the other wrote") {
   constexpr std::uint32_t tasks = 5, launches = 300;
   Context<Cpu> host(1, {});
-  // The worker expects at most this many launches in advance.
+  // `ahead` is the number of launches that the test announces to the worker `of_one` at once.
   for (std::uint32_t const ahead : {1u, 4u, launches}) {
     INFO("ahead ", ahead);
     DeviceLane one(host, tasks), other(host, tasks);
@@ -106,7 +107,7 @@ TEST_CASE("host tasks run once, in the order of their lane, and both sides see w
           one.go(1);
         }
       });
-      // This thread never waits, so its lane is ahead of its worker.
+      // The thread of the lane `other` does not wait for announcements, so it is ahead of its worker.
       std::thread device_other([&] { other.go(launches); });
       for (std::uint32_t launch = 0; launch < launches; ++launch) {
         if (launch % ahead == 0) of_one.expect(tasks * std::min(ahead, launches - launch));

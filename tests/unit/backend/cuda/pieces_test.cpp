@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests the CPU side of GPU matrix products that split each fp32 value into bf16 pieces. The tests check that
-// the pieces add up to their value, that the order and the selection of the products of pieces is right, and
-// that blocks of pieces fit into their memory.
+// Tests the host code of GPU matrix products that split each fp32 value into bf16 pieces. The pieces must add
+// up to their value. The products of pieces must be the right ones in the right order. Blocks of pieces must
+// fit into their memory.
 #include "tessera/backend/cuda/products/pieces.hpp"
 
 #include <algorithm>
@@ -31,9 +31,9 @@ float from_bits(std::uint32_t bits) {
   return value;
 }
 
-/// Returns the largest error of a matrix product that is computed from bf16 pieces, relative to |A||B|.
-/// `terms` is the number of products of two pieces that are computed for each product of two values. The sum
-/// is in fp32, term after term.
+/// Returns the largest error of a matrix product that is computed from bf16 pieces, relative to |A||B|. For
+/// each product of two values, `terms` products of two pieces are computed. They are added in fp32, one after
+/// the other.
 double error_by_pieces(std::int64_t rows, std::int64_t columns, std::int64_t depth, int terms) {
   auto const a = reference::random<float>({rows, depth}, 1),
              b = reference::random<float>({depth, columns}, 2);
@@ -65,7 +65,7 @@ TEST_CASE("three pieces are the value") {
   for (std::uint32_t i = 0; i < 200000; ++i) {
     PhiloxCounter const drawn = philox4x32({{i, 0, 0, 0}}, philox_key(7));
     float const value = from_bits(drawn.word[0]);
-    // The smallest piece of such a value can underflow.
+    // The smallest of the three pieces of such a small value can underflow.
     if (!std::isfinite(value) || std::fabs(value) < 0x1p-100f) continue;
     cuda::Pieces const pieces = cuda::pieces_of(value);
     double const sum = static_cast<double>(pieces.value[0]) + static_cast<double>(pieces.value[1]) +
@@ -110,7 +110,7 @@ TEST_CASE("terms begin with the smallest and each is there once") {
       before = left + right;
       met.insert({left, right});
     }
-    std::set<std::pair<int, int>> want;  // the terms that are not smaller than the smallest one that is used
+    std::set<std::pair<int, int>> want;  // all terms that are at least as large as the smallest used term
     for (int left = 0; left < 3; ++left)
       for (int right = 0; left + right <= (terms == 6 ? 2 : 1); ++right) want.insert({left, right});
     CHECK(met == want);
@@ -155,8 +155,9 @@ TEST_CASE("blocks of a product have room for their pieces, and are few") {
             CHECK(found.depth <= deepest);
             CHECK((found.left_stationary ? found.rows : found.columns) % cuda::piece_unit == 0);
           }
-  // A product whose pieces fit into the memory is computed as one block. If the pieces do not fit, a weight
-  // gradient is split along its depth, and logits are split along their columns.
+  // Tests how a product is divided into blocks whose pieces fit into the memory for pieces. A product that
+  // fits is one block. If it does not fit, a weight gradient is divided along its depth, and logits are
+  // divided along their columns.
   cuda::PieceBlocks const whole = cuda::piece_blocks(4096, 2304, 768, any, 6, 6, cuda::piece_bytes);
   CHECK(whole.rows >= 4096);
   CHECK(whole.columns >= 2304);
@@ -169,8 +170,9 @@ TEST_CASE("blocks of a product have room for their pieces, and are few") {
   CHECK(logits.rows >= 4096);
   CHECK(logits.columns >= 8192);
   CHECK(logits.depth >= 768);
-  // The second last argument is the number of copies of the pieces that the memory must hold: 3 if each piece
-  // is stored only once, 6 in the products above. With 3, the whole product fits.
+  // The second last argument is the number of copies of the pieces that must fit into the memory: 3 here,
+  // where each of the three pieces is stored once, and 6 in the products above. With 3, the whole product
+  // fits.
   cuda::PieceBlocks const once = cuda::piece_blocks(4096, 50264, 768, any, 6, 3, cuda::piece_bytes);
   CHECK(once.rows >= 4096);
   CHECK(once.columns >= 50264);
@@ -224,7 +226,8 @@ TEST_CASE("every step of every tile of a product has one cluster, in order, and 
             REQUIRE(part.tile == tile);
             REQUIRE(part.from == step);
             REQUIRE(part.to > step);
-            // The steps of a tile are assigned to clusters in ascending order.
+            // The depth steps of a tile are assigned to clusters (groups of thread blocks) in ascending
+            // order.
             if (step > 0) CHECK(part.cluster > before);
             before = part.cluster;
             if (tile >= work.unshared && work.own > 0) {
@@ -243,9 +246,10 @@ TEST_CASE("every step of every tile of a product has one cluster, in order, and 
         }
   CHECK(even > 0);
   CHECK(own > 0);
-  // These are weight gradients of GPT-2 124M over 4096 tokens, by six terms. For 768x2304, all 66 clusters
-  // have equal shares of the tiles. For 768x3072, 48 clusters compute the first three quarters (288 of 384
-  // steps) of one tile each, and 16 other clusters compute the last quarter of these tiles.
+  // These products are weight gradients of GPT-2 124M for 4096 tokens, with six terms. For the 768x2304
+  // gradient, all 66 clusters of thread blocks have equal shares of the tiles. For the 768x3072 gradient,
+  // each of 48 clusters computes three quarters of its own tile (288 of 384 depth steps), and 16 other
+  // clusters compute the last quarters of the 48 tiles.
   CHECK(cuda::share_pieces(3, 12, 384, 66, capacity).clusters == 66);
   CHECK(cuda::share_pieces(3, 12, 384, 66, capacity).own == 0);
   CHECK(cuda::share_pieces(3, 16, 384, 66, capacity).clusters == 64);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests files of measured plans. A plan is the algorithm that was fastest for a matrix product. The tests
-// check that plans are read back, which content is ignored, and that several processes can write at once.
+// Tests PlanFile, a file of measured product plans. A product plan is the algorithm that was fastest for one
+// matrix product. Product plans must be read back, damaged lines must be ignored, and several processes must
+// be able to write at once.
 #include "tessera/backend/cuda/products/plan_file.hpp"
 
 #include <algorithm>
@@ -23,8 +24,8 @@ using namespace tessera::cuda;
 
 namespace {
 
-/// Returns an artificial plan: the numbers that describe a product, and the numbers that describe an
-/// algorithm for it.
+/// Returns an artificial product plan that depends on `seed`: the numbers that describe a matrix product
+/// (`first`), and the numbers that describe an algorithm for this product (`second`).
 PlanNumbers plan_of(std::uint64_t seed) {
   PlanNumbers plan;
   for (std::size_t at = 0; at < plan.first.size(); ++at) plan.first[at] = seed * 100 + at;
@@ -78,7 +79,8 @@ TEST_CASE("plans are kept and found again, and the first of a product holds") {
   PlanFile again(path, false);
   CHECK(again.size() == 3);
   CHECK(again.find(plan_of(3).first) == plan_of(3).second);
-  // `again` was opened only for reading, so its new plans stay in memory and do not reach the file.
+  // `again` was opened only for reading. Plans that are added to it stay in memory and are not written to the
+  // file.
   again.add(plan_of(4).first, plan_of(4).second);
   CHECK(again.find(plan_of(4).first) == plan_of(4).second);
   CHECK(lines_of(read(path)) == 3);
@@ -115,7 +117,7 @@ TEST_CASE("several processes and their ranks write one file, and no line is torn
     std::vector<std::jthread> threads;
     for (std::uint64_t writer = 0; writer < writers; ++writer)
       threads.emplace_back([&, writer] {
-        PlanFile file(path, true);  // each thread has its own object for this path, as a process would have
+        PlanFile file(path, true);  // every thread opens the file itself, as a separate process would
         std::jthread const rank([&] {
           for (std::uint64_t seed = 0; seed < plans; ++seed)
             file.add(plan_of(1000 * writer + seed).first, plan_of(seed).second);
@@ -146,8 +148,8 @@ TEST_CASE("a file of plans that cannot be read or written is an error, and later
   CHECK(thrown.kind == tessera::ErrorKind::failed);
   CHECK(file_support::has(thrown.text, "gpu.plans: cannot open"));
 
-  // The file can no longer be written after its folder is removed. add() reports no error during a step; it
-  // returns the plan.
+  // After the folder is removed, the file cannot be written. add() is called during training steps, so it
+  // reports no error and returns the plan.
   std::filesystem::create_directory(folder / "gone");
   PlanFile file(folder / "gone" / "gpu.plans", true);
   std::filesystem::remove_all(folder / "gone");

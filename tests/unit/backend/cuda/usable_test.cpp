@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests the error messages that explain why a program cannot use a GPU.
+// Tests why_unusable(), which returns the error message that explains why a program cannot use a GPU.
 #include "tessera/backend/cuda/runtime/usable.hpp"
 
 #include <optional>
@@ -12,8 +12,8 @@ namespace {
 using tessera::cuda::DeviceAnswers;
 using tessera::cuda::why_unusable;
 
-/// Returns the answers of the CUDA runtime for a machine with two usable GPUs. The program was compiled with
-/// CUDA 13.0 for Hopper and newer GPUs.
+/// Returns the answers of the CUDA runtime on a machine with two GPUs that the program can use. In these
+/// answers, the program was compiled with CUDA 13.0 for Hopper and newer GPUs.
 DeviceAnswers usable() {
   DeviceAnswers all;
   all.runtime = all.driver = 13000;
@@ -40,7 +40,8 @@ TEST_CASE("a GPU that can be used has nothing said of it") {
   newer.driver = 14000;
   CHECK(!why_unusable(newer));
   newer = usable();
-  newer.runtime = 13020;  // same major version as the driver, so the driver runs its machine code
+  // The driver has the same major version, so it can run the machine code of the program.
+  newer.runtime = 13020;
   CHECK(!why_unusable(newer));
 }
 

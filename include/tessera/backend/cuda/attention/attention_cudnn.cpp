@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Implements cuDNN's attention for the target tessera::cudnn. Linking the target compiles this source into
-// the program and registers it before main. This is host code: the kernels are cuDNN's.
+// Implements attention with the library cuDNN. If a program links the CMake target tessera::cudnn, CMake
+// compiles this source into the program, and the source registers its implementation before main. It has only
+// host code, because cuDNN contains the kernels.
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -51,8 +52,8 @@ void require(cudnnStatus_t status, char const* what) {
   if (status != CUDNN_STATUS_SUCCESS) throw Failed{std::string(what) + ": " + cudnnGetErrorString(status)};
 }
 
-/// While an object of this class exists, its thread may make calls that stream capture forbids. Making a plan
-/// needs such calls, because it loads kernels.
+/// While an object of this class exists, its thread may make calls that stream capture forbids. The
+/// constructor of Plan needs such calls, because it loads kernels.
 class RelaxedCaptureMode {
  public:
   RelaxedCaptureMode() { cudaThreadExchangeStreamCaptureMode(&mode_); }
@@ -66,7 +67,7 @@ class RelaxedCaptureMode {
 
 enum class Pass : int { forward, backward };
 
-/// The ids of a graph's tensors.
+/// The ids of the tensors in a cuDNN graph. A cuDNN graph describes the computation of one Plan.
 enum Tensor : std::int64_t { q = 1, k, v, out, logsumexp, dout, dq, dk, dv };
 
 /// The part of an attention that one plan runs at once: some samples with all key heads, or some key heads of
@@ -75,7 +76,8 @@ struct Piece {
   std::int64_t samples, key_heads;
 };
 
-/// A plan for one pass over one piece of a shape, ready to be enqueued.
+/// A cuDNN plan: the compiled forward or backward pass of attention over one Piece of a shape. `run` enqueues
+/// it.
 class Plan {
  public:
   Plan(cudnnHandle_t handle, Pass pass, CudnnShape const& shape, Piece piece)
@@ -181,8 +183,8 @@ class Plan {
   std::int64_t workspace_bytes_ = 0;
 };
 
-/// The plans of one pass over a shape: `piece` for whole pieces and, if needed, `last` for a smaller last
-/// piece.
+/// The cuDNN plans of one pass over a shape. The plan `piece` runs pieces of the full size. If the last piece
+/// is smaller, the plan `last` runs it.
 struct Plans {
   std::optional<Plan> piece, last;
   Piece size{};
@@ -272,8 +274,9 @@ class Cudnn final : public tessera::cuda::CudnnAttention {
     return 0;
   }
 
-  /// Returns the plans of a pass, and makes them when they are first needed. If the workspace suffices, a
-  /// piece has all samples; else it has as many samples as fit; else it has some key heads of one sample.
+  /// Returns the cuDNN plans of the pass `pass` over the shape `shape`. The first call for a pass and a shape
+  /// makes the plans. If the workspace of `workspace` bytes suffices, a piece has all samples. Otherwise it
+  /// has as many samples as fit, or, if not even one sample fits, some key heads of one sample.
   Plans const& plans_of(Pass pass, CudnnShape const& shape, std::int64_t workspace) {
     Plans& plans = plans_[{pass, shape, workspace}];
     if (plans.piece) return plans;

@@ -329,8 +329,8 @@ struct RowLoader {
       copy_16_bytes(to + row * D, source + row * stride, first + row < rows);
   }
 
-  /// Converts the rows of a part that this thread copied into operands at `to`. The copies must have
-  /// completed.
+  /// Converts this thread's copied values of part number `Part` into operands, and stores the operands at
+  /// `to`. The copies of the part must have completed.
   template <int Count, int Part>
   __device__ void arrive(Value* to) const {
     float const* const from = waiting + (Part * Count + first) * D + channel;
@@ -358,7 +358,8 @@ struct RowLoader {
                *reinterpret_cast<float4 const*>(from + Right * Count * D));
   }
 
-  /// Returns this thread's channels of row number first + `row`, or zeros if they do not exist.
+  /// Returns this thread's channels of row number `first + row`, or zeros if they do not exist. `first` is
+  /// the number of the first row that this thread copies.
   __device__ float4 read(int row, float const* from, std::int64_t stride, std::int64_t existing) const {
     return inside && first + row < existing
                ? *reinterpret_cast<float4 const*>(from + (first + row) * stride + channel)

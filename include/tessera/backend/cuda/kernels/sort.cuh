@@ -37,8 +37,8 @@ __device__ __forceinline__ int sort_digit(std::int32_t key, int shift) {
   return static_cast<int>(static_cast<std::uint32_t>(key) >> shift) & (sort_digits - 1);
 }
 
-/// Writes to positions (digits, tiles) how often each digit occurs in each tile. A key's digit is its 8 bits
-/// from bit `shift` on.
+/// Writes to positions (digits, tiles) how often each digit occurs in each tile. A key is a number to sort.
+/// In this pass, its digit is its 8 bits from bit `shift` on.
 template <class Key>
 __global__ __launch_bounds__(sort_threads) void count_digits_kernel(std::int64_t count, Key const* keys,
                                                                     int shift, std::int32_t* positions) {

@@ -89,8 +89,8 @@ struct ProductKey {
   }
 };
 
-/// The device addresses of a product's operands, and its scale. `c` may be y and is read only with
-/// ProductKey::add. `extra` is the operand of Fused: the bias, or aux of gelu'.
+/// The device addresses of a product's operands, and its scale. `c` may be y and is read only if
+/// ProductKey::add is true. `extra` is the operand of Fused: the bias, or aux of gelu'.
 struct ProductOperands {
   void const* a = nullptr;
   void const* b = nullptr;
@@ -143,7 +143,7 @@ class BlasPlan {
     });
     return static_cast<int>(end - to.begin());
   }
-  /// Makes this plan use one of the candidates.
+  /// Makes this plan use the algorithm `candidate`, which is one of the results of `candidates`.
   void adopt(cublasLtMatmulHeuristicResult_t const& candidate) {
     algorithm_ = candidate.algo;
     workspace_bytes_ = candidate.workspaceSize;
@@ -244,8 +244,9 @@ class PlanChoice {
   }
 };
 
-/// The plans of one context. A plan is made when its product first runs. This needs only the host, so it can
-/// happen during stream capture. Afterwards a product costs one look-up and one cublasLtMatmul.
+/// The product plans of one context. A product plan is the algorithm for one matrix product. It is made when
+/// the product first runs. This needs only the host, so it can happen during stream capture. Afterwards a
+/// product costs one look-up and one cublasLtMatmul.
 class BlasPlans {
  public:
   BlasPlans() = default;

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides algorithms of matrix products that were timed on this machine's GPUs, and the files that store
-// them.
+// Provides MeasuredPlans. It times the algorithms of cuBLASLt for each matrix product on this machine's GPUs,
+// and stores the fastest algorithm of each product in files. A product with its fastest algorithm is called a
+// plan.
 //
-// For each product, cuBLASLt returns several candidates. A candidate qualifies if its results equal the first
-// candidate's bit for bit on two sets of operands. In one of the sets, the terms of a sum cancel, so its
-// results reveal the order of addition. No operand is infinite, NaN or subnormal. So a measured algorithm
-// should give the same bits as the first one. A file is valid for one type of GPU, one version of the library
-// and one of the driver; its name contains all three.
+// For each product, cuBLASLt returns several candidates, which are algorithms. A candidate qualifies if its
+// results equal the first candidate's bit for bit on two sets of operands. In one of the sets, the terms of a
+// sum cancel, so its results reveal the order of addition. No operand is infinite, NaN or subnormal. So a
+// measured algorithm should give the same bits as the first candidate. A file is valid for one type of GPU,
+// one version of cuBLASLt and one version of the driver. The name of the file contains all three.
 #pragma once
 
 #include <algorithm>
@@ -144,12 +145,12 @@ class RelaxedCaptureMode {
 /// measurement, because the other rank is possibly waiting for it in a collective.
 class MeasuredPlans final : public PlanChoice {
  public:
-  /// Reads the files in `folder` for this machine's GPUs. With `measures`, creates the folder and the files,
-  /// and times each product that its file lacks when the product first runs. A measurement needs some
-  /// milliseconds. It also needs device memory that the memory plan of the run does not include: for the
-  /// product's operands, added operands, two results, a workspace and twice the L2 cache. If this memory is
-  /// not free, the heuristic's first algorithm is used. Throws Error(failed or data) with the name of the
-  /// file or folder that cannot be created, read or written.
+  /// Reads the files in `folder` for this machine's GPUs. If `measures` is true, creates the folder and the
+  /// files. If the file of a GPU lacks a product, the product is then timed when it first runs. A measurement
+  /// needs some milliseconds. It also needs device memory that the memory plan of the training does not
+  /// include: for the product's operands, added operands, two results, a workspace and twice the L2 cache. If
+  /// this memory is not free, the heuristic's first algorithm is used. Throws Error(failed or data) with the
+  /// name of the file or folder that cannot be created, read or written.
   MeasuredPlans(std::filesystem::path const& folder, bool measures) : measures_(measures) {
     std::error_code code;
     if (measures_) std::filesystem::create_directories(folder, code);
@@ -171,13 +172,13 @@ class MeasuredPlans final : public PlanChoice {
 
   /// Returns the file of the current device. Throws Error if there is none.
   PlanFile const& file() const { return current(); }
-  /// Returns the number of products that have a plan, over all files.
+  /// Returns the number of plans in all files together.
   std::size_t size() const {
     std::size_t plans = 0;
     for (auto const& [name, file] : files_) plans += file.size();
     return plans;
   }
-  /// Returns the number of products that adopted a measured plan since the last call.
+  /// Returns the number of products that adopted a measured plan since the last call of take_used.
   std::size_t take_used() {
     std::lock_guard const lock(mutex_);
     return std::exchange(used_, {}).size();
@@ -191,7 +192,7 @@ class MeasuredPlans final : public PlanChoice {
   }
 
   /// Makes `plan` use the measured algorithm of the product `key`. Never throws, because it runs in a step.
-  /// On failure the first algorithm stays and the reason is kept (see `failure`).
+  /// On failure, `plan` keeps the heuristic's first algorithm, and `failure` returns the reason.
   void choose(cublasLtHandle_t blas, ProductKey const& key, std::size_t workspace_bytes,
               BlasPlan& plan) noexcept override {
     try {
@@ -256,9 +257,9 @@ class MeasuredPlans final : public PlanChoice {
     return type == CUDA_R_64F ? 8 : type == CUDA_R_32F ? 4 : 2;
   }
 
-  /// Returns the fastest algorithm that gives the same bits as the first one, also for sums that cancel and
-  /// so reveal the order of addition. Returns the first algorithm if no other one is more than 2 % faster.
-  /// Returns nothing if there is too little memory to measure.
+  /// Returns the fastest candidate whose results have the same bits as the results of the first candidate,
+  /// also for sums that cancel and so reveal the order of addition. Returns the first candidate if no other
+  /// candidate is more than 2 % faster. Returns nothing if there is too little memory to measure.
   static std::optional<cublasLtMatmulAlgo_t> fastest(cublasLtHandle_t blas, ProductKey const& key,
                                                      std::size_t workspace_bytes, BlasPlan const& first) {
     RelaxedCaptureMode const relaxed;

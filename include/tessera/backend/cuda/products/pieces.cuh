@@ -154,7 +154,8 @@ inline void run_start_with_bias(cudaStream_t stream, Product<float> const& p) {
   start_with_bias<<<blocks, 256, 0, stream>>>(p.rows, p.columns, packed, p.bias, p.residual, p.y);
 }
 
-/// An fp32 operand of a product. Its size is `extent`, its rows or columns of the result, by `depth`.
+/// An fp32 operand of a product. Its size is `extent` by `depth`. For the left operand, `extent` is the
+/// number of rows of the result; for the right operand, it is the number of columns of the result.
 struct PieceOperand {
   float const* data;
   std::int64_t extent, depth;

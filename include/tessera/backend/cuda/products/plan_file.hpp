@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides PlanFile, a file of cuBLASLt algorithms that were measured to be the fastest, one product per
-// line. Needs no CUDA.
+// Provides PlanFile, a file that stores for each matrix product the algorithm of cuBLASLt that was measured
+// to be the fastest. A product with its algorithm is called a plan. Each line of the file has one plan. This
+// code needs no CUDA.
 //
 // Several processes may append lines at once. Each appends a line with one write to the end of the file,
 // while it holds the file's lock. A line ends in a checksum of its text, so an incomplete or damaged line is
@@ -31,8 +32,9 @@ namespace tessera {
 inline namespace v0 {
 namespace cuda {
 
-/// The integers that describe a product (everything on which the choice of an algorithm depends), the
-/// integers of an algorithm, and a plan: a product with its algorithm.
+/// ProductNumbers are the integers that describe a matrix product: everything on which the choice of an
+/// algorithm depends. AlgorithmNumbers are the integers of a cuBLASLt algorithm. PlanNumbers are a plan: a
+/// product with its algorithm.
 using ProductNumbers = std::array<std::uint64_t, 19>;
 using AlgorithmNumbers = std::array<std::uint64_t, 8>;
 using PlanNumbers = std::pair<ProductNumbers, AlgorithmNumbers>;
@@ -44,7 +46,8 @@ inline std::uint64_t sum_of_text(std::string_view text) {
   return sum;
 }
 
-/// Returns a plan as a line: its numbers, then the checksum of their text, separated by single spaces.
+/// Returns `plan` as a line of the file: the numbers of the plan, then the checksum of their text, separated
+/// by single spaces.
 inline std::string plan_line(PlanNumbers const& plan) {
   std::string line;
   for (std::uint64_t const number : plan.first) line += std::to_string(number) + ' ';
@@ -52,8 +55,8 @@ inline std::string plan_line(PlanNumbers const& plan) {
   return line + std::to_string(sum_of_text(line)) + '\n';
 }
 
-/// Returns the plan that `line` describes, a line of the file without the newline. Returns nothing if the
-/// line is incomplete or damaged.
+/// Returns the plan in `line`, which is a line of the file without the newline. Returns nothing if `line` is
+/// incomplete or damaged.
 inline std::optional<PlanNumbers> read_plan(std::string_view line) {
   PlanNumbers plan{};
   char const* at = line.data();
@@ -70,12 +73,12 @@ inline std::optional<PlanNumbers> read_plan(std::string_view line) {
                                                                                     : std::nullopt;
 }
 
-/// A map from products to algorithms, in memory and in a file. Several threads may use it.
+/// A map from matrix products to algorithms, in memory and in a file. Several threads may use it.
 class PlanFile {
  public:
-  /// Reads the file. With `writes`, creates a missing file in an existing folder, and `add` appends to the
-  /// file. Without `writes`, a missing file counts as empty. Throws Error(failed), or Error(data) if the path
-  /// is not a file of plans.
+  /// Reads the file at `path`. If `writes` is true, creates the file if it is missing (its folder must
+  /// exist), and `add` appends to the file. If `writes` is false, a missing file counts as empty. Throws
+  /// Error(data) if the file at `path` is not a file of plans, and Error(failed) for other failures.
   PlanFile(std::string path, bool writes) : path_(std::move(path)), writes_(writes) {
     Opened const file(path_, writes_ ? O_RDWR | O_CREAT : O_RDONLY);
     if (!file && errno == ENOENT && !writes_) return;
@@ -109,8 +112,8 @@ class PlanFile {
     auto const found = known_.find(product);
     return found == known_.end() ? std::nullopt : std::optional(found->second);
   }
-  /// Adds a plan. Returns the algorithm that is used for this product from now on: the first one that was
-  /// added.
+  /// Stores `algorithm` for the matrix product `product`, unless an algorithm is already stored for it.
+  /// Returns the stored algorithm. All later calls for this product use it.
   AlgorithmNumbers add(ProductNumbers const& product, AlgorithmNumbers const& algorithm) {
     std::unique_lock lock(mutex_);
     auto const [entry, made] = known_.try_emplace(product, algorithm);
@@ -122,8 +125,8 @@ class PlanFile {
     if (failure_.empty()) failure_ = problem;
     return stored;
   }
-  /// Returns why an added plan is not in the file, or an empty string. After a failure nothing more is
-  /// written.
+  /// Returns the reason if `add` failed to write a plan to the file, or an empty string. After the first
+  /// failure `add` writes nothing more to the file.
   std::string failure() const {
     std::lock_guard const lock(mutex_);
     return failure_;
@@ -149,7 +152,7 @@ class PlanFile {
            "); give a folder that may be written";
   }
 
-  /// Appends a line. Returns the reason if it failed, else an empty string.
+  /// Appends `line` to the file. Returns an empty string, or the reason if this failed.
   std::string append(std::string line) const {
     Opened const file(path_, O_RDWR | O_CREAT);
     if (!file) return cannot("open", errno);

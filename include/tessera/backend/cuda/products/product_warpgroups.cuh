@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides products of 16-bit matrices on Hopper's warpgroups (wgmma instructions), each with an epilogue.
-// The epilogue costs almost no time: while one warpgroup finishes its tile of the result, the other
-// warpgroup's tile is on the tensor cores.
+// Provides products of 16-bit matrices on Hopper's warpgroups (wgmma instructions), each with an epilogue. An
+// epilogue is an operation on the result before it is stored, such as adding a bias. The epilogue costs
+// almost no time: while one warpgroup finishes its tile of the result, the other warpgroup's tile is on the
+// tensor cores.
 //
 // Thread blocks work in clusters of two. The two blocks of a cluster compute the same columns of the result.
 // Each copies half of b's tile into the shared memory of both blocks. In a block, one thread copies operands

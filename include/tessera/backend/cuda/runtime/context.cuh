@@ -65,8 +65,9 @@ class Context<Cuda> : public MathChannel {
   Context(Context const&) = delete;
   Context& operator=(Context const&) = delete;
 
-  /// Sets the workspace of Lane::gradients, which is as large as the constructor's. That lane runs at the
-  /// same time as the compute lane, so the two lanes cannot share a workspace.
+  /// Sets the workspace of Lane::gradients. It must be as large as the workspace that the constructor
+  /// receives. Lane::gradients runs at the same time as the compute lane, so the two lanes cannot share a
+  /// workspace.
   void set_gradients_workspace(std::span<std::byte> workspace) noexcept {
     workspaces_.set(1, workspace, piece_terms(math().product) > 0);
   }
@@ -83,7 +84,7 @@ class Context<Cuda> : public MathChannel {
   cudaStream_t stream() const noexcept { return lanes_.stream(); }
   void* native_stream() const noexcept { return stream(); }
   cuda::BlasPlans& plans() noexcept { return products_.plans(); }
-  /// Returns cuDNN's attention with its plans if the program links tessera::cudnn, otherwise null.
+  /// Returns the object that runs cuDNN's attention, or null if the program does not link tessera::cudnn.
   cuda::CudnnAttention* cudnn_attention() { return products_.cudnn_attention(); }
   /// Returns the workspace of the current lane: device memory, aligned to 256 bytes, whose contents last
   /// until the operation ends. Only operations of the compute lane and of Lane::gradients may use it. Each of
@@ -223,10 +224,10 @@ class Context<Cuda> : public MathChannel {
   void begin_readback(int slot, void const* from, std::size_t bytes) noexcept {
     readbacks_.begin(slot, from, bytes, lanes_.compute());
   }
-  /// Whether the step of the slot has ended. A step that failed has ended too.
+  /// Whether the step whose result goes to `slot` has ended. A step that failed has ended too.
   bool arrived(int slot) noexcept { return readbacks_.arrived(slot); }
   std::byte const* readback(int slot) const noexcept { return readbacks_.result(slot); }
-  /// Returns the seconds from the slot's mark_begin to its begin_readback, on the device's clock.
+  /// Returns the seconds from mark_begin(slot) to begin_readback(slot, ...), on the device's clock.
   double seconds(int slot) noexcept { return readbacks_.seconds(slot); }
   /// Returns the seconds from the begin_readback of the previous step to the begin_readback of this slot, on
   /// the device's clock. For the first step, returns the seconds from its mark_begin to its begin_readback.
@@ -234,7 +235,7 @@ class Context<Cuda> : public MathChannel {
 
   // ---- outside steps --------------------------------------------------------------------------------------
 
-  /// Copies bytes of the device to the host. Waits for all enqueued work.
+  /// Copies `bytes` bytes of the device to the host. Waits for all enqueued work.
   void read(void const* from, void* to, std::size_t bytes) {
     if (forbidden("read")) return;
     synchronize();

@@ -80,11 +80,11 @@ struct HostSignal {
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free &&
               sizeof(std::atomic<std::uint64_t>) == sizeof(std::uint64_t));
 
-/// Runs the tasks of one lane on its own thread. This thread is also the first thread of the tasks' context.
-/// It sleeps unless tasks are expected. While it expects a task, it polls `go` continuously for 5 ms and then
-/// ten times per millisecond. So the thread costs almost nothing if a step waits for a lost rank or never
-/// reaches its tasks. The thread never calls CUDA. All enqueued tasks must have ended before the worker is
-/// destroyed.
+/// Runs the tasks of one lane on its own thread. This thread is also worker 0 of the context that the tasks
+/// receive. It sleeps unless tasks are expected. While it expects a task, it polls `go` continuously for 5 ms
+/// and then ten times per millisecond. So the thread costs almost nothing if a step waits for a lost rank or
+/// never reaches its tasks. The thread never calls CUDA. All enqueued tasks must have ended before the worker
+/// is destroyed.
 class HostWorker {
  public:
   /// Throws Error(failed) if the system cannot start another thread.

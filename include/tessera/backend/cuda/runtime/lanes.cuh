@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides the CUDA streams of a step's lanes (queues), and the events that order them.
+// Provides Lanes: one CUDA stream for each lane of a step, and the events that order their work. A lane is a
+// queue of a step's entries, which are computations and transfers.
 #pragma once
 
 #include <array>
@@ -39,7 +40,7 @@ class Lanes {
   cudaStream_t stream() const noexcept { return streams_[lane_].get(); }
   cudaStream_t compute() const noexcept { return streams_[0].get(); }
 
-  /// Makes `lane` the current lane. Its later work waits for the end of the entries in `waits`.
+  /// Makes `lane` the current lane. The later work of `lane` waits for the end of the entries in `waits`.
   void begin(Lane lane, std::span<int const> waits) noexcept {
     lane_ = static_cast<std::size_t>(lane);
     for (int const entry : waits)

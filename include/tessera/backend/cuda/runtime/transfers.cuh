@@ -164,7 +164,7 @@ inline void clear_and_wait(void* to, std::size_t bytes) {
   require(cudaStreamSynchronize(cudaStreamLegacy), "cudaStreamSynchronize");
 }
 
-/// Copies state to pinned memory between steps, on a separate stream.
+/// Copies state (weights and optimizer state) to pinned memory between steps, on a separate stream.
 class StateCopies {
  public:
   explicit StateCopies(FirstFailure& failure) : failure_(failure) {}
@@ -181,8 +181,8 @@ class StateCopies {
   void mark_end() noexcept {
     failure_.check(cudaEventRecord(ended_.get(), stream_.get()), "cudaEventRecord");
   }
-  /// Whether the copies before the last mark_end have ended. Any thread may call it if the GPU is current
-  /// there.
+  /// Whether the copies before the last mark_end have ended. Any thread in which the GPU is current may call
+  /// this function.
   bool ended() const {
     cudaError_t const status = cudaEventQuery(ended_.get());
     if (status != cudaErrorNotReady) require(status, "a copy of state");
