@@ -85,7 +85,6 @@ class MpiLibrary {
     if (launch_) {
       // A failure may concern only some ranks, so all of them agree first.
       try {
-        launch_->begin();
         for (std::string const& answer :
              launch_->all_gather(failed_ ? "failed" : "", "end MPI", std::chrono::seconds(10)))
           if (!answer.empty()) return;
