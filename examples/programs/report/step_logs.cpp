@@ -139,8 +139,8 @@ fs::path comparison_in(fs::path const& folder) {
   return fs::exists(file, code) ? file : fs::path();
 }
 
-/// Returns the experiments of the comparison that wrote step logs to the folder `folder`, by name. Returns an
-/// empty map if the result file of the comparison is missing or cannot be read.
+/// Reads the result file of the comparison that wrote its step logs to `folder`. Returns the experiments of
+/// this comparison as a map from name to description. The map is empty if the file is missing or unreadable.
 std::map<std::string, Described> described_in(fs::path const& folder) {
   std::map<std::string, Described> found;
   fs::path const file = comparison_in(folder);

@@ -68,7 +68,8 @@ inline void check_trace(CommandLine const& line, TraceSettings const& settings, 
                                        std::to_string(run_steps) + "; raise --steps, or lower --trace-steps");
 }
 
-/// Times the traced steps of a run on one rank. The first step is 0.
+/// Times the traced steps of a run on one rank. Steps are numbered from 0. The traced steps begin after
+/// TraceSettings::warmup steps of this run.
 class TracedSteps {
  public:
   TracedSteps(TraceSettings const& settings, std::int64_t first_step, AnyTrainer& trainer, int rank)

@@ -78,8 +78,8 @@ class StepBuffers {
   int all_partials() const { return all_partials_; }
   int batch() const { return batch_; }
   int losses() const { return losses_; }
-  /// Returns the buffer on the device or on the host that has the tables (ops::Rows) with the addresses of
-  /// the arrays for norms and updates.
+  /// Norms and updates read tables (ops::Rows) of the addresses of their arrays. Returns the buffer that
+  /// contains these tables: on the device for Tier::device, and on the host for every other tier.
   int rows(Tier tier) const { return rows_[tier != Tier::device]; }
   /// Returns the scratch buffer of the compute lane (0) or of the lane for weight gradients (1).
   int workspace(int index = 0) const { return workspaces_[static_cast<std::size_t>(index)]; }

@@ -475,8 +475,9 @@ __global__ __launch_bounds__(Cut::threads,
 #endif
 }
 
-/// The launch sizes. As many warpgroups run at once as registers and shared memory allow. Threads of a thread
-/// block wait for each other, so a thread block has only one warpgroup if possible.
+/// The launch sizes for D channels per head: the warpgroups of a thread block, and the thread blocks of a
+/// multiprocessor. The second number is the largest that registers and shared memory allow. A thread block
+/// has only one warpgroup if possible, because the threads of a block wait for each other.
 template <int D>
 using ForwardWarpgroups = WarpgroupCut<1, D <= 64 ? 4 : 2>;
 template <int D>
