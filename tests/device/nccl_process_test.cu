@@ -5,6 +5,7 @@
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <sys/mman.h>
 #include <vector>
 
 #include <doctest/doctest.h>
@@ -60,6 +61,19 @@ TEST_CASE("a rank that is a process" * doctest::skip()) {
     Buffers host(large, comm.rank(), comm.world(), 9);
     perform(transport, large, host.send.data(), host.recv.data(), transport.everyone());
     CHECK(host == expected_of(comm.world(), {large}, 9).buffers[static_cast<std::size_t>(comm.rank())][0]);
+    // Every rank gets the same piece. Memory after this piece cannot be read.
+    std::size_t const size = std::size_t{1} << 20;
+    void* const memory =
+        ::mmap(nullptr, 2 * size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    REQUIRE(memory != MAP_FAILED);
+    REQUIRE(::mprotect(static_cast<std::byte*>(memory) + size, size, PROT_NONE) == 0);
+    std::memset(memory, comm.rank() + 1, size);
+    Bytes pieces(static_cast<std::size_t>(comm.world()) * size);
+    transport.all_to_all(memory, pieces.data(), static_cast<std::int64_t>(size), {"test"}, 1);
+    for (int rank = 0; rank < comm.world(); ++rank)
+      for (std::size_t const at : {std::size_t{0}, size - 1})
+        CHECK(pieces[static_cast<std::size_t>(rank) * size + at] == static_cast<std::byte>(rank + 1));
+    ::munmap(memory, 2 * size);
     agree(transport, 42, "number");
   } catch (ts::PeerLost const& lost) {
     std::string const text = lost.what();

@@ -335,7 +335,8 @@ class Nccl final : public Transport {
     bool in_place = false;
     switch (request.move) {
       case Move::all_to_all:
-        up = down = count;
+        up = request.pieces;
+        down = count;
         break;
       case Move::reduce_scatter:
         up = count;
