@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests the program `compare` if several comparisons use one output folder, at the same time or one after the
-// other.
+// Tests of several runs of the program `compare` that use one output folder, at the same time or one after
+// the other.
 #include "programs/compare_support.hpp"
 
 using test::Compare;

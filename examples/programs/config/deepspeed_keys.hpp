@@ -34,8 +34,8 @@ struct DeepSpeedKey {
 
 /// Returns all keys in the order of DeepSpeed's documentation.
 std::span<DeepSpeedKey const> deepspeed_keys();
-/// Returns the keys that users usually set. The list leaves out all keys that only configure a feature that
-/// is off or refused.
+/// Returns the keys that users usually set. The list leaves out the keys of features that
+/// DeepSpeed switches off by default, and of features that this program refuses.
 std::span<DeepSpeedKey const> deepspeed_main_keys();
 
 /// Returns the trainer option that the key at `path` sets, as listed in option_table; null if there is none.

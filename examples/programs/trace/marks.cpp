@@ -132,7 +132,7 @@ Marks read_marks(std::filesystem::path const& path, int rank, std::string const&
       damaged("begins before the previous one has ended");
     list.push_back(mark);
   }
-  if (marks.steps.empty()) fail("no step of rank " + std::to_string(rank) + " is in it");
+  if (marks.steps.empty()) fail("it has no step of rank " + std::to_string(rank));
   return marks;
 }
 

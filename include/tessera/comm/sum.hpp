@@ -62,7 +62,7 @@ T narrow(compute_t<T> value) {
 
 /// For each i below `count`, stores in out[i] the sum over all ranks of from(rank)[i]. Adds in rank order,
 /// from rank 0, in the type compute_t<T>, and rounds once. from(rank) returns the values of a rank. `out` may
-/// be the values of a rank.
+/// be the same array as the values of one rank.
 template <class T, class From>
 void sum_in_rank_order(int world, From const& from, T* out, std::int64_t count) {
   using Sum = compute_t<T>;

@@ -113,7 +113,7 @@ struct AdapterWeights::State {
     throw Error(ErrorKind::data,
                 file->name() + ": tensor " + files::printable(tensor) +
                     " is not a lora_A or lora_B weight of a linear layer, and tessera's adapters have no "
-                    "others; merge the adapter into its model with PEFT (merge_and_unload)");
+                    "other tensors; merge the adapter into its model with PEFT (merge_and_unload)");
   }
 
   void match(detail::AdapterConfig const& config, std::vector<UnitSpec> const& units) {

@@ -72,8 +72,8 @@ struct RateSchedule {
     return false;
   }
 
-  /// Returns the learning rate of a step. Steps count from 0: all steps, or only applied updates (see
-  /// counts_skipped).
+  /// Returns the learning rate of step number `step`, from 0. If counts_skipped() is true, the number counts
+  /// all steps. If not, it counts only the steps that updated the weights.
   TESSERA_HOST_DEVICE double at(std::int64_t step) const {
     if (!counts_skipped()) return of_deepspeed(step - 1);
     if (step < warmup_steps)

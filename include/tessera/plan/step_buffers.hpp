@@ -122,8 +122,8 @@ class StepBuffers {
   // ---- gradients of borrowed parameters -------------------------------------------------------------------
 
   /// Returns the buffer in which the gradients of a tied parameter are summed: the owner's micro-batch
-  /// gradient if it has the format of sums, otherwise a buffer of the borrower whose backward runs first.
-  /// Returns -1 for a frozen parameter.
+  /// gradient if its number format is the one in which gradients are summed, otherwise a buffer of the
+  /// borrower whose backward runs first. Returns -1 for a frozen parameter.
   int tied_sum(Borrow const& what) {
     if (!plan_.trains(what)) return -1;
     if (in_place()) return micro_gradient(plan_.flat_of(what.unit, what.parameter));

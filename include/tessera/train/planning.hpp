@@ -77,8 +77,8 @@ inline MemoryLimit memory_limit_off_device(TrainerOptions const& options) {
 }
 
 /// Returns how many bytes may be planned on the device, on the host and on disk. For a GPU:
-/// TrainerOptions::memory_limit, or the GPU's free memory if the option is 0. On the CPU, this option limits
-/// the host memory. The limits of host and disk are as in memory_limit_off_device.
+/// TrainerOptions::memory_limit, or the GPU's free memory if the option is 0. On the CPU, this option
+/// limits the host memory. memory_limit_off_device returns all other limits.
 template <class Place>
 MemoryLimit memory_limit(TrainerOptions const& options) {
   MemoryLimit found = memory_limit_off_device(options);

@@ -126,7 +126,7 @@ TEST_CASE("marks that cannot be used are refused by what they are") {
   CHECK(holds(error_of(Written(sound()), 2), "has marks of 2 ranks, but --marks-rank is 2"));
   Json json = sound();
   json["traceEvents"].erase(1);
-  CHECK(holds(error_of(Written(json)), "no step of rank 0 is in it"));
+  CHECK(holds(error_of(Written(json)), "it has no step of rank 0"));
   auto const slice = [](int index, char const* field, Json const& value) {
     Json json = sound();
     json["traceEvents"][static_cast<std::size_t>(index)][field] = value;
