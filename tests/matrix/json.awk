@@ -7,13 +7,13 @@ function place(text, known, list,   size) {
   return known[text]
 }
 {
-  line = "[\"" $1 "\", \"" $2 "\", \"" $3 "\", \"" $4 "\", \"" $5 "\", \"" $6 "\", \"" $7 "\", "
-  cells[NR] = line place($8, known_runs, runs) ", " place($9, known_reasons, reasons) "]"
+  line = "[\"" $1 "\", \"" $2 "\", \"" $3 "\", \"" $4 "\", \"" $5 "\", \"" $6 "\", \"" $7 "\", \"" $8 "\", \"" $9 "\", "
+  cells[NR] = line place($10, known_runs, runs) ", " place($11, known_reasons, reasons) "]"
 }
 END {
-  print "{\n\"schema_version\": 1,"
-  print "\"description\": \"The support matrix of tests/matrix/run. A cell's run and reason are places in runs and reasons.\","
-  print "\"columns\": [\"family\", \"device\", \"stage\", \"precision\", \"offload\", \"recompute\", \"status\", \"run\", \"reason\"],"
+  print "{\n\"schema_version\": 2,"
+  print "\"description\": \"The support matrix of tests/matrix/run. A cell's run and reason are positions in runs and reasons, from 0.\","
+  print "\"columns\": [\"family\", \"device\", \"stage\", \"precision\", \"offload\", \"recompute\", \"adapters\", \"mesh\", \"status\", \"run\", \"reason\"],"
   print "\"runs\": ["
   for (i = 1; i <= runs[0]; ++i) {
     split(runs[i], part, "|")
