@@ -49,11 +49,14 @@ struct Matrix : Shell {
 TEST_CASE("support matrix: cells pass, are refused or did not run, and a later run replaces only its own") {
   Matrix const sh;
   sh.ends(R"(
-      0 | "$BIN" out --families opt --stages dp,zs2 --precisions fp32,tf32 --offloads none,cpu_full --recompute none,block --commit first --date 2026-01-02 | 12 passed | 12 refused)");
+      0 | "$BIN" out --families opt --stages dp,zs2 --precisions fp32,tf32 --offloads none,cpu_full --recompute none,block --commit first --date 2026-01-02 | 24 passed | 24 refused)");
   sh.cells("out", R"re(
-      12 | ^\["opt", "cpu", "(dp|zs0|zs2)", "fp32", "(none|cpu_full)", "(none|block)", "passed", 0, null\],?$
-      12 | ^\["opt", "cpu", .*"tf32", .*"refused", 0, [0-9]+\],?$
-      24 | "(passed|refused|failed)")re");
+      12 | ^\["opt", "cpu", "(dp|zs0|zs2)", "fp32", "(none|cpu_full)", "(none|block)", "none", "flat", "passed", 0, null\],?$
+      6 | ^\["opt", "cpu", "(dp|zs0|zs2)", "fp32", "(none|cpu_full)", "none", "lora", "flat", "passed", 0, null\],?$
+      6 | ^\["opt", "cpu", "(dp|zs0|zs2)", "fp32", "(none|cpu_full)", "none", "none", "replicate=2", "passed", 1, null\],?$
+      24 | ^\["opt", "cpu", .*"tf32", .*"refused", [01], [0-9]+\],?$
+      48 | "(passed|refused|failed)"
+      1 | "commit": "first", "ranks": \[2,4\])re");
   CHECK(test::matches(sh.text("out/support-matrix.json"), R"("not run", null, [0-9]+\],?\n)").size() >= 1000);
   Json const run = field(sh.json("out/support-matrix.json"), "runs", 0);
   CHECK(run.at("commit") == "first");
@@ -65,22 +68,23 @@ TEST_CASE("support matrix: cells pass, are refused or did not run, and a later r
   sh.page_says("out", "| all | all | not run (");  // no training on this device
 
   std::string const one =
-      " --precisions fp32 --offloads none --recompute none --commit second --date 2026-01-03";
+      " --precisions fp32 --offloads none --recompute none --variants plain --commit second --date "
+      "2026-01-03";
   sh.ends(R"(
       0 | --check "$BIN" out | cells are all there
       0 | "$BIN" out --families opt --stages zs0 --ranks 1)" +
           one + " | 1 passed");
   sh.cells("out", R"(
-      12 | "fp32", .*"passed", [01], null
-      11 | "fp32", .*"passed", 0, null
+      12 | "fp32", .*"none", "flat", "passed", [0-9], null
+      11 | "fp32", .*"none", "flat", "passed", 0, null
       1 | "commit": "second", "ranks": \[1\])");
   sh.page_says("out", "(run ");
   sh.ends(R"(
-      0 | "$BIN" other --families gpt2 --stages zs3 --precisions fp64 --offloads none --recompute none --commit third --date 2026-01-04 | 2 passed
+      0 | "$BIN" other --families gpt2 --stages zs3 --precisions fp64 --offloads none --recompute none --variants plain --commit third --date 2026-01-04 | 2 passed
       0 | --merge other/support-matrix.json "$BIN" out
       0 | --check "$BIN" out | cells are all there)");
   sh.cells("out", R"(
-      14 | "passed"
+      26 | "passed"
       2 | "gpt2", "cpu", .*"fp64", .*"passed", 0, null)");
 }
 
@@ -88,15 +92,16 @@ TEST_CASE("support matrix: errors planted into weights, losses and rows of compa
   Matrix const sh;
   sh.passes("ln -s \"$(command -v info)\" planted");
   std::string const flags =
-      " --families gpt2 --stages zs2 --precisions fp32 --offloads none --recompute none --commit planted";
+      " --families gpt2 --stages zs2 --precisions fp32 --offloads none --recompute none --variants plain "
+      "--commit planted";
   // Each row of the table below is: experiment name of a row of compare's results | commands of sed that
   // change this row | texts that the script must print.
   for (auto const& row : table(R"(
-      zs2_fp32_ranks2_bs2_sl16 | s/"weights_hash": ".../"weights_hash": "123/ | 1 passed | 1 failed | zs2, fp32, offload none, recompute none: 2 ranks: its weights are not those of zs0
+      zs2_fp32_ranks2_bs2_sl16 | s/"weights_hash": ".../"weights_hash": "123/ | 1 passed | 1 failed | zs2, fp32, offload none, recompute none, adapters none, mesh flat: 2 ranks: its weights are not those of zs0
       zs2_fp32_ranks2_bs2_sl16 | /"losses"/,/]/ s/[0-9].*,/null,/ | 1 passed | 1 failed | 2 ranks: a loss is not finite
       zs2_fp32_ranks2_bs2_sl16 | s/"skipped_steps": 0/"skipped_steps": 3/ | 1 passed | 1 failed | 2 ranks: steps were skipped
       zs2_fp32_ranks2_bs2_sl16 | s/"world": 2/"world": 3/ | 1 passed | 1 failed | 2 ranks: compare has no such row
-      zs2_fp32_ranks2_bs2_sl16 | s/"status": "ok"/"status": "oom"/ | 1 passed | 1 failed | zs2, fp32, offload none, recompute none: 2 ranks
+      zs2_fp32_ranks2_bs2_sl16 | s/"status": "ok"/"status": "oom"/ | 1 passed | 1 failed | zs2, fp32, offload none, recompute none, adapters none, mesh flat: 2 ranks
       zs0_fp32_ranks1_bs2_sl16_acc2 | s/"status": "ok"/"status": "failed"/ |  | 2 failed | zs0 without offload and recomputation did not pass)")) {
     sh.plant("compare",
              "sed -i '/\"experiment\": \"" + row[0] + "\"/,/\"hashed_steps\"/ { " + row[1] + " }' \"$last\"");
@@ -126,8 +131,10 @@ TEST_CASE("support matrix: pages, files and builds that do not match, and wrong 
       2 | --check nowhere out | there is no program
       2 | "$BIN" out --stage zs1 | no option is called '--stage'
       2 | "$BIN" out --ranks 0 | --ranks '0' is not a list of numbers
+      2 | "$BIN" out --mesh-ranks 2,3 | --mesh-ranks has 3, but two replicas need an even number of ranks
+      2 | "$BIN" out --mesh-ranks two | --mesh-ranks 'two' is not a list of numbers
       2 | --merge nothing.json "$BIN" out | cannot be read)");
-  sh.ends(test::each("FLAG", "families stages precisions offloads recompute device",
+  sh.ends(test::each("FLAG", "families stages precisions offloads recompute variants device",
                      "2 | \"$BIN\" out --FLAG zs9 | 'zs9' is not a choice of | there are "));
   Json const cuda = field(Json::parse(sh.passes("info --json")), "slots", "device", "cuda");
   if (cuda.contains("reason") && cuda.at("reason").is_string())
