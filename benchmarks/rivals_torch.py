@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measures PyTorch and DeepSpeed on GPUs, and writes rows for `report --rivals`. No build or test uses this script.
+"""Measures PyTorch and DeepSpeed on GPUs, and writes rows for `report`. No build or test uses this script.
 
     python benchmarks/rivals_torch.py --gpus 1,2 --programs ddp,fsdp2,zero2 --batch 8 --sequence 512 --out rivals.json
+    report results rivals.json --html report.html
 
 Each row is a run of its own: a GPT-2 of random weights trains on random tokens. The model has fused attention, no dropout
 and a tied head; AdamW is fused, and gradients are clipped to norm 1. The programs are
