@@ -10,7 +10,7 @@ if(NOT page MATCHES "\nbuild/cpu/bin/compare ([^\n]*)\n")
   message(FATAL_ERROR "${PAGE} has no command of compare")
 endif()
 separate_arguments(arguments UNIX_COMMAND "${CMAKE_MATCH_1}")
-execute_process(COMMAND "${COMPARE}" ${arguments} --output-dir "${WORK}"
+execute_process(COMMAND "${COMPARE}" ${arguments} --device cpu --output-dir "${WORK}"
                 OUTPUT_VARIABLE output ERROR_VARIABLE output RESULT_VARIABLE status)
 if(NOT status EQUAL 0)
   message(FATAL_ERROR "compare ended with ${status}: ${output}")
