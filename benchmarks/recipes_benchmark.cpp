@@ -1,43 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// Measures one training step of a tiny GPT-2 on 1 and 4 ranks for every registered recipe (combination of
-// policies). Benchmark names: step/<sharding>/<precision>/<offload>/ranks:<n>. The time is rank 0's, from the
-// batch of a step to its report.
-#include <string>
-
+// Measures one training step of a tiny model on 1 and 4 ranks of the CPU for every combination that
+// recipe_rows.hpp lists. Benchmark names: step/<sharding>/<precision>/<offload>/ranks:<n>, with more segments
+// before the last for values that are not the default. The time is rank 0's, from the batch of a step to its
+// report.
 #include <benchmark/benchmark.h>
-
-#include "tessera/train/any_trainer.hpp"
-#include "tessera/train/gpt2_family.hpp"
 
 #include "context.hpp"
 #include "steps.hpp"
 
-namespace ts = tessera;
-
-namespace {
-
-void step(benchmark::State& state, ts::RecipeTable const& recipe, int ranks) {
-  auto const run = [&](int count, auto const& fn) { ts::run_ranks(recipe, count, fn); };
-  steps::measure(state, steps::tiny, ranks, run,
-                 [&](ts::comm::Comm const& comm, ts::TrainerOptions const& options) {
-                   return ts::make_trainer(ts::any_model(steps::tiny.model), recipe, comm, options);
-                 });
+int main(int argc, char** argv) {
+  steps::register_rows("recipes_benchmark", recipe_rows::this_machine(tessera::Device::cpu, {1, 4}),
+                       recipe_rows::tiny);
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
+  benchmark::RunSpecifiedBenchmarks();
+  benchmark::Shutdown();
+  return 0;
 }
-
-bool register_all() {
-  for (int const ranks : {1, 4})
-    for (ts::RecipeTable const& recipe : ts::registered_recipes()) {
-      std::string const name = "step/" + std::string(recipe.names.sharding) + "/" +
-                               std::string(recipe.names.precision) + "/" + std::string(recipe.names.offload) +
-                               "/ranks:" + std::to_string(ranks);
-      benchmark::RegisterBenchmark(name.c_str(),
-                                   [&recipe, ranks](benchmark::State& state) { step(state, recipe, ranks); })
-          ->UseManualTime()
-          ->Unit(benchmark::kMillisecond);
-    }
-  return true;
-}
-
-bool const registered = register_all();
-
-}  // namespace

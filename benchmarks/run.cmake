@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-# cmake -DPROGRAM=<file> -DOUT=<file.json> -DSECONDS=<least> -DREPETITIONS=<count> [-DMAY_SKIP=ON] -P run.cmake
+# cmake -DPROGRAM=<file> -DOUT=<file.json> -DSECONDS=<least> -DREPETITIONS=<count> [-DFILTER=<regex>] [-DMAY_SKIP=ON]
+#       -P run.cmake
 # Runs a Google Benchmark program. SECONDS is the minimum time of a measurement, REPETITIONS the number of
-# measurements of each benchmark. If the program exits with 0 and writes a complete report in which no
+# measurements of each benchmark. With FILTER, only the benchmarks that match the value of
+# --benchmark_filter run. If the program exits with 0 and writes a complete report in which no
 # benchmark failed, the report replaces OUT. If not, OUT does not change. With MAY_SKIP a program may print
 # "skipped: " and the reason instead of writing a report.
 cmake_minimum_required(VERSION 3.25)
 set(part "${OUT}.part")
 file(REMOVE "${part}")
-execute_process(COMMAND "${PROGRAM}" "--benchmark_out=${part}" --benchmark_out_format=json
+execute_process(COMMAND "${PROGRAM}" "--benchmark_filter=${FILTER}" "--benchmark_out=${part}" --benchmark_out_format=json
                         --benchmark_min_time=${SECONDS} --benchmark_repetitions=${REPETITIONS}
                         --benchmark_report_aggregates_only=false
                 RESULT_VARIABLE status OUTPUT_VARIABLE said ECHO_OUTPUT_VARIABLE)
