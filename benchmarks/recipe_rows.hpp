@@ -286,10 +286,16 @@ inline std::vector<Row> make_rows(Machine const& machine, Load const& load) {
   std::vector<Row> made = rows.take();
   if (!machine.memory) return made;
   for (ts::ModelFamily const* const family : ts::model_families()) {
-    ts::AnyModel const model = model_of(*family, load);
+    ts::AnyModel model;
+    std::string no_model;
+    try {
+      model = model_of(*family, load);
+    } catch (ts::Error const& error) {
+      no_model = error.what();
+    }
     for (Row& row : made)
       if (row.family == family && row.left_out.empty())
-        row.left_out = detail::memory_obstacle(machine, row, model, load);
+        row.left_out = model ? detail::memory_obstacle(machine, row, model, load) : no_model;
   }
   return made;
 }

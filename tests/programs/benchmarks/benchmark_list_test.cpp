@@ -254,6 +254,20 @@ TEST_CASE("benchmark list: a benchmark that this machine cannot run has the reas
   CHECK(recipe_rows::this_machine(Device::cpu, {1, 4}).no_folder == "");
 }
 
+TEST_CASE("benchmark list: a family with a size that the benchmarks do not know has the reason") {
+  ModelFamily family = *model_families().front();
+  family.keys.push_back({.name = "experts", .max = 8});
+  std::string text;
+  try {
+    (void)recipe_rows::model_of(family, recipe_rows::tiny);
+  } catch (Error const& error) {
+    text = error.what();
+  }
+  CHECK(text.find("the benchmark has no value for the size experts of the model family gpt2") == 0);
+  for (ModelFamily const* const known : model_families())
+    CHECK(recipe_rows::model_of(*known, recipe_rows::small).positions() == 1024);
+}
+
 TEST_CASE("benchmark list: patterns contain each name once") {
   using left_out::Parts;
   auto const texts = [](std::vector<Parts> const& names) {
