@@ -52,13 +52,15 @@ TEST_CASE("compare nvme: rows have the planned bytes, and what they read and wri
     INFO(experiment);
     CHECK(row.at("status") == "ok");
     if (row.at("offload") == "none") {
-      for (char const* key : {"nvme_mb", "planned_nvme_mb", "nvme_read_mb", "nvme_write_mb", "nvme_engine"})
+      for (char const* key :
+           {"nvme_mb", "planned_nvme_mb", "nvme_read_mb", "nvme_write_mb", "nvme_engine", "nvme_gb_per_s"})
         CHECK_MESSAGE(row.at(key).is_null(), key);
       continue;
     }
     CHECK(row.at("nvme_mb") == row.at("planned_nvme_mb"));
     CHECK(row.at("nvme_read_mb") > 0);
     CHECK(row.at("nvme_write_mb") > 0);
+    CHECK(row.at("nvme_gb_per_s") > 0);
     shows(row.at("nvme_engine"), R"(
         ^(io_uring|threads: [^,]+), [0-9]+ requests of [0-9]+ KiB(, buffered: no O_DIRECT here)?$)");
     if (experiment.starts_with("zs3") && experiment.ends_with("offnvme")) complete = row.at("nvme_read_mb");

@@ -57,6 +57,8 @@ struct RankTotals {
   /// Both are seconds per step: the time in collectives, and the part of this time in which the rank computed
   /// nothing. They are measured in extra steps after the last step.
   std::optional<double> profiled_s, profiled_exposed_s;
+  /// bytes per second of the disk lane while it is busy, measured in the same extra steps
+  std::optional<double> disk_bytes_per_s;
   std::int64_t peak_nvme = 0, nvme_read = 0, nvme_written = 0;
   std::int64_t begun = 0;  ///< number of steps in which nvme_read and nvme_written were counted
   /// CPU time of this rank's process in the timed steps; 0 if ranks are threads
@@ -164,6 +166,8 @@ class Training {
       done_.comm_s = plus(done_.comm_s, in_collectives);
       done_.comm_exposed_s = plus(done_.comm_exposed_s, exposed);
       done_.comm_waiting_s = plus(done_.comm_waiting_s, waited);
+      if (totals.disk_bytes_per_s)
+        done_.nvme_bytes_per_s = done_.nvme_bytes_per_s.value_or(0.0) + *totals.disk_bytes_per_s;
     }
     double const peak = cli::mebibytes(done_.peak_device);
     for (auto& line : done_.log) line.gpu_max_mem_mb = peak;
@@ -257,22 +261,27 @@ class Training {
     else
       (void)comm::unanimous(comm, true);
     if (root) hashed_ = Clock::now();
-    time_collectives(comm, *trainer, loader, totals);
+    time_lanes(comm, *trainer, loader, totals);
     if (!cli::joined_launch()) return;
     totals.peak_resident = cli::peak_resident_bytes();
     comm.transport().gather(0, &totals, ranks_.data(), sizeof totals, {"totals"});
   }
 
-  /// Times the collectives on GPUs, where the host only enqueues them and cannot time them. Runs a few extra
-  /// steps. In these steps the device records an event before and after each operation of the step.
-  void time_collectives(comm::Comm& comm, AnyTrainer& trainer, Loader& loader, RankTotals& totals) {
-    if (comm.world() == 1 || totals.comm_s) return;
+  /// Times the collectives on GPUs, where the host only enqueues them and cannot time them, and the disk lane
+  /// of rows with state on NVMe. A lane is a queue of operations of one kind. Runs a few extra steps. In
+  /// these steps the device records an event before and after each operation of the step.
+  void time_lanes(comm::Comm& comm, AnyTrainer& trainer, Loader& loader, RankTotals& totals) {
+    bool const collectives = comm.world() > 1 && !totals.comm_s;
+    if (!collectives && !uses_files(point_.recipe.placement)) return;
     if (!comm::unanimous(comm, !comm.is_root() || !cli::Interrupt::caught())) return;
     cli::Profile const profile = cli::profile_of(cli::time_steps(
         trainer, comm,
         {.batch = [&](std::int64_t step) { return loader.load(step); }, .max_steps = 3, .enough_s = 1.0}));
-    totals.profiled_s = profile.collectives;
-    totals.profiled_exposed_s = profile.exposed();
+    if (collectives) {
+      totals.profiled_s = profile.collectives;
+      totals.profiled_exposed_s = profile.exposed();
+    }
+    totals.disk_bytes_per_s = profile.bytes_per_second(Lane::disk);
   }
 
   /// Hashes the weights after `steps` steps, and checks that they are finite. All ranks must call it.
@@ -392,9 +401,13 @@ void add_plan(Measured& row, Point const& point, TrainerOptions const& options, 
   row.planned_host = plan.arena_bytes[static_cast<std::size_t>(Tier::host)];
   row.planned_nvme = plan.arena_bytes[static_cast<std::size_t>(Tier::nvme)];
   row.schedule_hash = hexadecimal(hash_of(plan.train.schedule));
-  if (refuse)
-    refuse_if_too_big(units, plan, point.recipe, memory_limit(point.recipe.device, options),
-                      point.model.built.positions());
+  if (!refuse) return;
+  MemoryLimit const limit = memory_limit(point.recipe.device, options);
+  // On the CPU, the devices are in host memory, which all ranks of the host share.
+  bool const own_memory = info_of(point.recipe.device).own_memory;
+  if (std::int64_t const all = own_memory ? limit.device : limit.host; all != MemoryLimit::none)
+    row.device_limit = all / (own_memory ? 1 : shape.ranks_on_host());
+  refuse_if_too_big(units, plan, point.recipe, limit, point.model.built.positions());
 }
 
 /// Called by rank 0. If a launcher started several processes, tells the other processes to train the row

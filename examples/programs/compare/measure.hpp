@@ -45,6 +45,9 @@ struct Repeat {
   /// size of a rank's NVMe file in bytes, the maximum over ranks
   std::int64_t peak_nvme = 0;
   double nvme_read = 0.0, nvme_written = 0.0;  ///< bytes per step, the maximum over ranks
+  /// Bytes that are read and written per second while a rank's disk lane is busy, summed over ranks. A few
+  /// extra steps at the end measure it. Absent if the row does not use NVMe.
+  std::optional<double> nvme_bytes_per_s;
   /// device memory after the last step, the maximum over ranks
   std::optional<cli::DeviceMemoryUse> device_memory;
   /// engine for NVMe I/O; empty if the row does not use NVMe
@@ -72,6 +75,7 @@ struct Measured {
   std::string status = "failed";  ///< ok, oom, refused or failed
   std::string reason;
   std::optional<std::int64_t> planned_device, planned_host, planned_nvme;  ///< bytes, the maximum over ranks
+  std::optional<std::int64_t> device_limit;  ///< bytes of device memory that a rank may use
   std::optional<std::int64_t> params, trainable;
   std::string schedule_hash;
   cli::Prediction predicted;

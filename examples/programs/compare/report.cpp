@@ -26,6 +26,12 @@ using results::Measurements;
 std::optional<double> optional_mb(std::optional<std::int64_t> bytes) {
   return bytes ? std::optional(cli::mebibytes(*bytes)) : std::nullopt;
 }
+/// Returns the peak of the device memory of a rank, the maximum over the repeats.
+double peak_mb_of(Measured const& row) {
+  std::int64_t peak = 0;
+  for (Repeat const& repeat : row.repeats) peak = std::max(peak, repeat.peak_device);
+  return cli::mebibytes(peak);
+}
 /// Returns the text; nullopt if it is empty.
 std::optional<std::string> optional_text(std::string const& text) {
   return text.empty() ? std::nullopt : std::optional(text);
@@ -90,9 +96,9 @@ void add_epochs(Measurements& row, Measured const& of) {
   row.epoch_losses_with_padding = std::move(with_padding);
 }
 
-/// Writes the GPU use in the timed steps to the result row `row`, if every training of the row (`repeats`)
-/// was long enough to measure it.
-void add_gpu_use(Measurements& row, std::vector<Repeat> const& repeats) {
+/// Writes the use of the row's GPUs in the timed steps to the result row `row`, if every training of the row
+/// (`repeats`) was long enough to measure it. `gpus` is the number of GPUs.
+void add_gpu_use(Measurements& row, std::vector<Repeat> const& repeats, int gpus) {
   auto const known = [](Repeat const& repeat) { return repeat.gpus.has_value(); };
   if (repeats.empty() || !std::all_of(repeats.begin(), repeats.end(), known)) return;
   auto const mean_of = [&](auto field) -> std::optional<double> {
@@ -105,6 +111,9 @@ void add_gpu_use(Measurements& row, std::vector<Repeat> const& repeats) {
     }
     return time > 0.0 ? std::optional(weighted / time) : std::nullopt;
   };
+  std::vector<double> utilizations;
+  for (Repeat const& repeat : repeats)
+    if (repeat.gpus->util_pct) utilizations.push_back(*repeat.gpus->util_pct);
   std::optional<double> const power = mean_of(&cli::GpuUse::power_w);
   std::optional<double> peak = 0.0;
   double time = 0.0;
@@ -114,6 +123,8 @@ void add_gpu_use(Measurements& row, std::vector<Repeat> const& repeats) {
     time += repeat.timed.total_s;
   }
   row.avg_gpu_util_pct = mean_of(&cli::GpuUse::util_pct);
+  if (row.avg_gpu_util_pct) row.gpu_busy_s = 0.01 * *row.avg_gpu_util_pct * time * gpus;
+  if (row.avg_gpu_util_pct && utilizations.size() > 1) row.std_gpu_util_pct = cli::deviation(utilizations);
   row.avg_power_w = power;
   row.peak_power_w = peak;
   row.energy_j = power ? std::optional(*power * time) : std::nullopt;
@@ -137,10 +148,10 @@ void add_device_memory(Measurements& row, std::vector<Repeat> const& repeats) {
 
 void add_measurements(Measurements& row, Measured const& of, Settings const& settings) {
   std::vector<double> rates, steps, means, medians;
-  double train_s = 0.0, total_s = 0.0, first_s = 0.0, window = 0.0, bytes = 0.0;
+  double train_s = 0.0, total_s = 0.0, first_s = 0.0, window = 0.0, cpu_s = 0.0, bytes = 0.0;
   std::optional<double> comm = 0.0, exposed = 0.0, waiting = 0.0;
   double const count = static_cast<double>(of.repeats.size());
-  std::int64_t peak = 0, arena = 0, host = 0, resident = -1;
+  std::int64_t arena = 0, host = 0, resident = -1;
   for (Repeat const& repeat : of.repeats) {
     if (!repeat.timed.seconds.empty()) {
       rates.push_back(repeat.timed.rate());
@@ -152,11 +163,11 @@ void add_measurements(Measurements& row, Measured const& of, Settings const& set
     total_s += repeat.total_s;
     first_s += repeat.first_step_s / count;
     window += repeat.window_s;
+    cpu_s += repeat.cpu_seconds;
     bytes = std::max(bytes, repeat.comm_bytes);
     comm = plus(comm, repeat.comm_s);
     exposed = plus(exposed, repeat.comm_exposed_s);
     waiting = plus(waiting, repeat.comm_waiting_s);
-    peak = std::max(peak, repeat.peak_device);
     arena = std::max(arena, repeat.arena_device);
     host = std::max(host, repeat.arena_host);
     resident = std::max(resident, repeat.peak_resident);
@@ -174,6 +185,7 @@ void add_measurements(Measurements& row, Measured const& of, Settings const& set
     row.unsteady = is_unsteady(of);
     row.samples_per_sec = rate / static_cast<double>(of.point.sequence);
     row.train_time_s = train_s;
+    if (window > 0.0) row.cpu_time_s = cpu_s;
     row.avg_cpu_util_pct = window > 0.0 ? std::optional(100.0 * own_load(of)) : std::nullopt;
     if (auto const others = other_load(of)) row.other_cpu_util_pct = 100.0 * *others;
     row.disturbed = other_load(of) ? std::optional(is_disturbed(of)) : std::nullopt;
@@ -181,11 +193,11 @@ void add_measurements(Measurements& row, Measured const& of, Settings const& set
     row.comm_time_s = comm ? std::optional(*comm / count) : std::nullopt;
     row.comm_exposed_s = exposed ? std::optional(*exposed / count) : std::nullopt;
     row.comm_waiting_s = waiting ? std::optional(*waiting / count) : std::nullopt;
-    add_gpu_use(row, of.repeats);
+    add_gpu_use(row, of.repeats, of.point.world());
   }
   row.total_time_s = total_s;
   row.first_step_s = first_s;
-  row.peak_gpu_mem_mb = cli::mebibytes(peak);
+  row.peak_gpu_mem_mb = peak_mb_of(of);
   row.arena_mb = cli::mebibytes(arena);
   row.host_mem_mb = cli::mebibytes(host);
   add_device_memory(row, of.repeats);
@@ -194,6 +206,10 @@ void add_measurements(Measurements& row, Measured const& of, Settings const& set
     row.nvme_read_mb = one.nvme_read / 1048576.0;
     row.nvme_write_mb = one.nvme_written / 1048576.0;
     row.nvme_engine = one.nvme_engine;
+    std::vector<double> disk;
+    for (Repeat const& repeat : of.repeats)
+      if (repeat.nvme_bytes_per_s) disk.push_back(*repeat.nvme_bytes_per_s);
+    if (!disk.empty()) row.nvme_gb_per_s = 1e-9 * cli::median(disk);
   }
   row.process_mem_mb = resident > 0 ? std::optional(cli::mebibytes(resident)) : std::nullopt;
   Repeat const& first = of.repeats.front();
@@ -213,6 +229,9 @@ void add_measurements(Measurements& row, Measured const& of, Settings const& set
                         : std::nullopt;
   if (!losses.empty()) row.final_loss_with_padding = first.final_loss_with_padding;
   if (settings.epochs > 0) add_epochs(row, of);
+  row.loss_reduction_pct = settings.epochs > 0
+                               ? results::percent_less(row.final_epoch_loss, row.first_epoch_loss)
+                               : results::percent_less(row.final_loss, row.first_loss);
   row.losses = std::move(losses);
   row.grad_norms = std::move(norms);
   row.steps = static_cast<std::int64_t>(first.log.size());
@@ -225,10 +244,22 @@ void add_measurements(Measurements& row, Measured const& of, Settings const& set
   row.hashed_steps = first.hashed_after;
 }
 
-/// Returns the result columns of the measured row `of`. The speedup is relative to the row `base`. Without
-/// `base` the result has no speedup. The scaling efficiency compares `of` with the rows `all`.
-Measurements row_of(Measured const& of, Measured const* base, std::vector<Measured> const& all,
-                    Settings const& settings, DeviceFacts const& device, cli::ProductRate const& measured) {
+/// Writes the columns that compare rows to the result row `row` of a completed row. `program` is the measured
+/// row that represents the program of this row. The speedup and the saved memory are relative to `base`.
+void add_comparison(Measurements& row, Measured const& program, Measured const& base) {
+  double const rate = program.tokens_per_second();
+  row.efficiency = results::efficiency_of(rate, row.peak_gpu_mem_mb);
+  if (base.point.model.name != program.point.model.name) return;
+  row.speedup = rate / base.tokens_per_second();
+  row.speedup_against = base.point.experiment;
+  row.speedup_uncertainty = speedup_uncertainty(program, base);
+  row.memory_saved_pct = results::percent_less(row.peak_gpu_mem_mb, peak_mb_of(base));
+}
+
+/// Returns the result columns of the measured row `of`, without the columns of `add_comparison`. The scaling
+/// efficiency compares `of` with the rows `all`.
+Measurements row_of(Measured const& of, std::vector<Measured> const& all, Settings const& settings,
+                    DeviceFacts const& device, cli::ProductRate const& measured) {
   Point const& point = of.point;
   Measurements row;
   row.params = of.params;
@@ -239,6 +270,7 @@ Measurements row_of(Measured const& of, Measured const* base, std::vector<Measur
   row.planned_gpu_mem_mb = optional_mb(of.planned_device);
   row.planned_host_mem_mb = optional_mb(of.planned_host);
   if (of.planned_nvme > 0) row.planned_nvme_mb = optional_mb(of.planned_nvme);
+  row.device_limit_mb = optional_mb(of.device_limit);
   row.seed = settings.trainer.seed;
   row.samples_are.name = cli::name_of(settings.data.samples_are);
   row.schedule_hash = optional_text(of.schedule_hash);
@@ -268,11 +300,6 @@ Measurements row_of(Measured const& of, Measured const* base, std::vector<Measur
                     ceiling->flops;
       row.mfu_against = ceiling->from;
     }
-    if (base->point.model.name == point.model.name) {
-      row.speedup = rate / base->tokens_per_second();
-      row.speedup_against = base->point.experiment;
-      row.speedup_uncertainty = speedup_uncertainty(of, *base);
-    }
     if (Measured const* least = scaling_base(of, all, settings))
       row.scaling_efficiency =
           (rate / of.point.world()) / (least->tokens_per_second() / least->point.world());
@@ -301,6 +328,45 @@ std::vector<TableRows> tables_of(std::vector<Measured> const& measured) {
   return {all};
 }
 
+std::vector<results::Candidate> candidates_of(std::vector<Measured> const& measured) {
+  std::vector<results::Candidate> candidates;
+  for (Measured const& row : measured) {
+    results::Candidate& candidate = candidates.emplace_back();
+    Point const& point = row.point;
+    candidate.name = point.experiment;
+    candidate.work = point.model.name + ", " + std::to_string(point.split.ranks) +
+                     (point.split.ranks == 1 ? " rank" : " ranks") +
+                     (point.mesh.replicas > 1 ? ", mesh " + point.mesh.text(point.split.ranks) : "") +
+                     ", global batch " + std::to_string(point.split.global()) + ", sequence " +
+                     std::to_string(point.sequence);
+    candidate.precision = point.recipe.names.precision;
+    candidate.recipe = candidate.sharding = point.recipe.names.sharding;
+    for_each_slot([&]<class Slot>(Slot) {
+      std::string_view const name = point.recipe.names.*Slot::field;
+      if (cli::named_otherwise<Slot> && !std::is_same_v<Slot, slot::offload>) return;
+      if (name == Slot::standard(point.recipe)) return;
+      std::string const text = std::string(Slot::title) + " " + std::string(name);
+      if (std::is_same_v<Slot, slot::adapters>)
+        candidate.work += ", " + text;
+      else
+        candidate.recipe += " " + text;
+    });
+    candidate.status = row.status;
+    candidate.ranked = is_ranked(row);
+    candidate.program = row.program;
+    if (row.device_limit) candidate.limit_mb = cli::mebibytes(*row.device_limit);
+    if (!row.ok()) continue;
+    candidate.rate = row.tokens_per_second();
+    if (auto const spread = spread_of(row)) candidate.spread = std::max(*spread, row.twins_differ);
+    candidate.peak_mb = peak_mb_of(row);
+    Measurements use;
+    add_gpu_use(use, row.repeats, point.world());
+    candidate.utilization_pct = use.avg_gpu_util_pct;
+    candidate.utilization_deviation_pct = use.std_gpu_util_pct;
+  }
+  return candidates;
+}
+
 Measured const* base_of(TableRows const& table, std::vector<Measured> const& measured) {
   auto const order = [](Measured const& row) {
     RecipeTable const& recipe = row.point.recipe;
@@ -309,7 +375,9 @@ Measured const* base_of(TableRows const& table, std::vector<Measured> const& mea
   Measured const* base = nullptr;
   for (std::size_t const at : table)
     if (measured[at].ok() && (!base || order(measured[at]) < order(*base))) base = &measured[at];
-  return base;
+  if (!base || !base->program) return base;
+  auto const index = static_cast<std::size_t>(base - measured.data());
+  return &measured[results::represented_by(candidates_of(measured), index)];
 }
 
 std::optional<double> spread_of(Measured const& row) {
@@ -434,8 +502,9 @@ std::optional<double> speedup_uncertainty(Measured const& row, Measured const& b
   if (&row == &base) return 0.0;
   auto const of_row = spread_of(row), of_base = spread_of(base);
   if (!of_row || !of_base || is_disturbed(row) || is_disturbed(base)) return std::nullopt;
-  return std::max(1.0, row.tokens_per_second() / base.tokens_per_second()) *
-         (std::max(*of_row, row.twins_differ) + std::max(*of_base, base.twins_differ));
+  return results::ratio_uncertainty(row.tokens_per_second() / base.tokens_per_second(),
+                                    std::max(*of_row, row.twins_differ),
+                                    std::max(*of_base, base.twins_differ));
 }
 
 bool is_faster(Measured const& one, Measured const& other) {
@@ -445,11 +514,17 @@ bool is_faster(Measured const& one, Measured const& other) {
 
 std::vector<Measurements> measurements(std::vector<Measured> const& measured, Settings const& settings,
                                        DeviceFacts const& device, cli::ProductRate const& rate) {
+  std::vector<results::Candidate> const candidates = candidates_of(measured);
+  std::vector<std::optional<std::string>> verdicts = results::verdicts(candidates);
   std::vector<Measurements> rows(measured.size());
   for (TableRows const& table : tables_of(measured)) {
     Measured const* const base = base_of(table, measured);
-    for (std::size_t const at : table)
-      rows[at] = row_of(measured[at], base, measured, settings, device, rate);
+    for (std::size_t const at : table) {
+      rows[at] = row_of(measured[at], measured, settings, device, rate);
+      rows[at].verdict = std::move(verdicts[at]);
+      if (measured[at].ok())
+        add_comparison(rows[at], measured[results::represented_by(candidates, at)], *base);
+    }
   }
   return rows;
 }

@@ -15,13 +15,16 @@
 #include "compare/measure.hpp"
 #include "prediction/ceiling.hpp"
 #include "results/results.hpp"
+#include "results/verdicts.hpp"
 
 namespace programs {
 using namespace tessera;
 namespace compare {
 
 /// Returns the values of the result columns for each measured row. Some columns depend on several rows: the
-/// speedup, the scaling efficiency, and the first row with the same program (schedule and buffers of a step).
+/// speedup, the saved memory, the verdict, the scaling efficiency, and the first row with the same program
+/// (schedule and buffers of a step). Rows with the same program get the speedup and the efficiency of the row
+/// that represents the program.
 /// `device` describes the device on which the rows ran. `rate(recipe)` returns the FLOP/s of matrix products
 /// on this device, or nullopt.
 std::vector<results::Measurements> measurements(std::vector<Measured> const& measured,
@@ -42,8 +45,12 @@ inline std::vector<results::Row> result_rows(std::vector<Measured> const& measur
 using TableRows = std::vector<std::size_t>;
 std::vector<TableRows> tables_of(std::vector<Measured> const& measured);
 
+/// Returns the facts from which the rows are judged, in the order of the rows.
+std::vector<results::Candidate> candidates_of(std::vector<Measured> const& measured);
+
 /// Returns the row to which the speedups of a table are relative; null if no row completed. Among completed
-/// rows it prefers a row without offload, then the fewest ranks, then stage 0.
+/// rows it prefers a row without offload, then the fewest ranks, then stage 0. If several rows have the
+/// program of this row, returns the row that represents the program.
 Measured const* base_of(TableRows const& table, std::vector<Measured> const& measured);
 
 /// Returns the standard deviation of a row's rate, as a fraction of the rate. With several repeats it is the
@@ -91,7 +98,9 @@ bool is_faster(Measured const& one, Measured const& other);
 /// Returns the tables and the verdict as text. A table has a column for each setting that varies and for each
 /// measurement that some row has, as far as the terminal is wide enough. It marks the best values. The
 /// verdict says whether the weights of each precision are equal, whether the planned memory of every row
-/// equals its peak, which row is fastest and which row needs the least memory.
+/// equals its peak, which row is fastest, which row needs the least memory and which row has the most tokens
+/// per second for its memory. It also compares precisions, the utilization of GPUs, and the speed of the disk
+/// with the advised speed.
 std::string table_text(std::vector<Measured> const& measured, std::vector<results::Measurements> const& rows,
                        cli::Terminal const& terminal);
 

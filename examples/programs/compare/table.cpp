@@ -103,10 +103,11 @@ std::string heading_of(TableRows const& table, std::vector<Measured> const& meas
   return cli::joined(parts);
 }
 
-/// Returns whether the speedup of the row `of` is possibly only noise: the speedup differs from 1 by at most
-/// its uncertainty, or the uncertainty is unknown. `row` has the result columns of `of`.
-bool is_inconclusive_speedup(Measured const& of, Measurements const& row) {
-  if (!row.speedup || row.speedup_against == of.point.experiment) return false;
+/// Returns whether the speedup of a row is possibly only noise: the speedup differs from 1 by at most its
+/// uncertainty, or the uncertainty is unknown.
+bool is_inconclusive_speedup(Measurements const& row) {
+  // Only the base of the table, and rows with its program, have an uncertainty of 0.
+  if (!row.speedup || row.speedup_uncertainty == 0.0) return false;
   return !row.speedup_uncertainty || std::fabs(*row.speedup - 1.0) <= *row.speedup_uncertainty;
 }
 
@@ -116,10 +117,15 @@ bool is_inconclusive_speedup(Measured const& of, Measurements const& row) {
 std::string cell(Measured const& of, Measurements const& row, Column const& column) {
   auto const value = column.number(row);
   if (!value) return "-";
-  if (column.name == "speedup" && is_inconclusive_speedup(of, row)) return "~1.0";
+  if (column.name == "speedup" && is_inconclusive_speedup(row)) return "~1.0";
   bool const rate = column.terminal.best == Best::fastest;
   return (rate && (row.unsteady == true || skips_many_steps(of) || row.disturbed == true) ? "~" : "") +
          cli::fixed(*value * column.unit.factor, column.terminal.decimals);
+}
+
+/// Returns a verdict as text for the table. The name of the row with the same program is left out.
+std::string short_verdict(std::string const& verdict) {
+  return verdict.starts_with("same program") ? "same program" : verdict;
 }
 
 std::string footnote(std::vector<Measured> const& measured, std::vector<Measurements> const& rows) {
@@ -129,7 +135,7 @@ std::string footnote(std::vector<Measured> const& measured, std::vector<Measurem
     skipping += skips_many_steps(measured[at]) ? 1 : 0;
     unsteady += rows[at].unsteady == true ? 1 : 0;
     disturbed += rows[at].disturbed == true ? 1 : 0;
-    inconclusive += is_inconclusive_speedup(measured[at], rows[at]) ? 1 : 0;
+    inconclusive += is_inconclusive_speedup(rows[at]) ? 1 : 0;
   }
   cli::Names parts;
   if (unsteady > 0)
@@ -147,18 +153,25 @@ std::string footnote(std::vector<Measured> const& measured, std::vector<Measurem
   return parts.empty() ? std::string() : "~ " + cli::joined(parts, "; ");
 }
 
-/// Returns which rows of a table are the best in a column. In columns of speed, a row is the best if no other
-/// row is faster by more than the uncertainty; only rows for which is_ranked is true count. If one row is
-/// marked, all rows with the same program are marked too. If this would mark all rows, the function marks
-/// none.
+/// Returns which rows of a table are the best in a column. In columns of speed and efficiency, a row is the
+/// best if no other row is better by more than the uncertainty. Only rows for which is_ranked is true count,
+/// and of several rows with the same program only the representing one. If one row is marked, all rows with
+/// the same program are marked too. If this would mark all rows, the function marks none.
 std::vector<bool> marks(Column const& column, TableRows const& table, std::vector<Measured> const& measured,
-                        std::vector<Measurements> const& rows) {
+                        std::vector<Measurements> const& rows,
+                        std::vector<results::Candidate> const& candidates) {
   Best const best = column.terminal.best;
+  bool const by_rate = best == Best::fastest || best == Best::most_efficient;
   auto const counts = [&](std::size_t row) {
-    return best == Best::fastest ? is_ranked(measured[row]) : measured[row].ok();
+    return by_rate ? is_ranked(measured[row]) && results::represented_by(candidates, row) == row
+                   : measured[row].ok();
+  };
+  auto const figure = [&](results::Candidate const& row) {
+    return best == Best::fastest ? results::rate_of(row) : results::efficiency_of(row);
   };
   auto const better = [&](std::size_t one, std::size_t other) {
-    if (best == Best::fastest) return is_faster(measured[one], measured[other]);
+    results::Candidate const &first = candidates[one], &second = candidates[other];
+    if (by_rate) return results::is_higher(figure(first), first.spread, figure(second), second.spread);
     auto const a = column.number(rows[one]), b = column.number(rows[other]);
     return best == Best::least && a && b && *a < *b;
   };
@@ -209,6 +222,19 @@ std::string names_of(std::vector<Measured const*> const& rows) {
   return cli::joined(names) + (more > 0 ? " and " + std::to_string(more) + " more" : std::string());
 }
 
+/// Returns the rows that represent programs, each followed by the other completed rows of its program.
+std::vector<Measured const*> with_twins(std::vector<std::size_t> const& programs,
+                                        std::vector<Measured> const& measured) {
+  std::vector<Measured const*> rows;
+  for (std::size_t const at : programs) {
+    rows.push_back(&measured[at]);
+    for (Measured const& other : measured)
+      if (&other != &measured[at] && other.ok() && are_one_program(measured[at], other))
+        rows.push_back(&other);
+  }
+  return rows;
+}
+
 std::vector<Measured const*> ok_rows_of(std::vector<Measured> const& measured) {
   std::vector<Measured const*> rows;
   for (Measured const& row : measured)
@@ -231,40 +257,67 @@ std::string disturbed_text(std::vector<Measured> const& measured) {
          "; compare again when the other programs have ended\n";
 }
 
+/// Returns whether all completed rows have the same program.
+bool is_one_program(std::vector<Measured const*> const& ok) {
+  return ok.size() > 1 && std::all_of(ok.begin() + 1, ok.end(), [&](Measured const* row) {
+           return are_one_program(*ok.front(), *row);
+         });
+}
+
 /// Returns a sentence that names the fastest row, if its lead exceeds the uncertainty. If rows have the same
 /// program (the same schedule and buffers of a step), the sentence names them together. Without a clear lead,
 /// it names all rows that are possibly the fastest.
-std::string fastest_text(std::vector<Measured> const& measured) {
+std::string fastest_text(std::vector<Measured> const& measured,
+                         std::vector<results::Candidate> const& candidates) {
   std::vector<Measured const*> const ok = ok_rows_of(measured);
-  if (ok.size() < 2) return {};
-  auto const is_twin_of_first = [&](Measured const* row) { return are_one_program(*ok.front(), *row); };
-  if (std::all_of(ok.begin() + 1, ok.end(), is_twin_of_first))
+  if (is_one_program(ok))
     return "fastest: none, all " + std::to_string(ok.size()) + " rows run the same program: " + names_of(ok) +
            "\n";
-  std::vector<Measured const*> ranked = ok;
-  std::erase_if(ranked, [](Measured const* row) { return !is_ranked(*row); });
-  if (ranked.size() < 2) return {};
-  std::stable_sort(ranked.begin(), ranked.end(), [](Measured const* one, Measured const* other) {
-    return one->tokens_per_second() > other->tokens_per_second();
-  });
-  Measured const& first = *ranked.front();
-  auto const spread = spread_of(first);
-  if (!spread)
+  results::Leaders const leaders = results::leaders_of(candidates, &results::rate_of);
+  if (leaders.programs < 2) return {};
+  if (!leaders.is_known)
     return "fastest: unknown, because each row has only one timed step; give more --steps, or --repeat\n";
-  std::erase_if(ranked, [&](Measured const* row) { return is_faster(first, *row); });
-  std::vector<Measured const*> fastest = ranked;
-  for (Measured const* row : ok)
-    if (std::find(fastest.begin(), fastest.end(), row) == fastest.end() &&
-        std::any_of(ranked.begin(), ranked.end(),
-                    [&](Measured const* other) { return are_one_program(*row, *other); }))
-      fastest.push_back(row);
+  Measured const& first = measured[leaders.rows.front()];
+  std::vector<Measured const*> const fastest = with_twins(leaders.rows, measured);
   std::string const rate = cli::grouped(std::llround(first.tokens_per_second())) + " +- " +
-                           cli::grouped(std::llround(*spread * first.tokens_per_second())) + " tok/s";
-  if (fastest.size() == 1)
-    return "fastest: " + first.point.experiment + " with " + rate + " and " +
+                           cli::grouped(std::llround(*spread_of(first) * first.tokens_per_second())) +
+                           " tok/s";
+  if (leaders.rows.size() == 1)
+    return "fastest: " + names_of(fastest) + " with " + rate + " and " +
            cli::fixed(cli::mebibytes(first.repeats.front().peak_device), 2) + " MB a rank\n";
   return "fastest: " + std::to_string(fastest.size()) + " rows differ by less than they vary, up to " + rate +
          ": " + names_of(fastest) + "\n";
+}
+
+/// Returns a sentence that names the row with the most tokens per second for its device memory, or all rows
+/// that are possibly this row. Returns "" if fewer than two programs can be compared.
+std::string most_efficient_text(std::vector<Measured> const& measured,
+                                std::vector<results::Candidate> const& candidates) {
+  results::Leaders const leaders = results::leaders_of(
+      candidates, [](results::Candidate const& row) { return results::efficiency_of(row); });
+  if (leaders.programs < 2 || !leaders.is_known) return {};
+  results::Candidate const& first = candidates[leaders.rows.front()];
+  double const most = *results::efficiency_of(first);
+  std::vector<Measured const*> const rows = with_twins(leaders.rows, measured);
+  std::string const figure = cli::grouped(std::llround(most)) + " +- " +
+                             cli::grouped(std::llround(*spread_of(*rows.front()) * most)) +
+                             " tok/s per GB of device memory";
+  if (leaders.rows.size() == 1) return "best efficiency: " + names_of(rows) + " with " + figure + "\n";
+  return "best efficiency: " + std::to_string(rows.size()) + " rows differ by less than they vary, up to " +
+         figure + ": " + names_of(rows) + "\n";
+}
+
+/// Returns sentences that compare precisions and the utilization of GPUs, and a sentence if the disk of the
+/// rows with state on NVMe is slower than advised.
+std::string observed_text(std::vector<results::Candidate> const& candidates,
+                          std::vector<Measurements> const& rows) {
+  std::string out;
+  for (std::string const& sentence : results::observations(candidates)) out += "observed: " + sentence + "\n";
+  std::optional<double> disk;
+  for (Measurements const& row : rows)
+    if (row.nvme_gb_per_s) disk = std::max(disk.value_or(0.0), *row.nvme_gb_per_s);
+  if (std::string const text = results::slow_disk_text(disk); !text.empty()) out += "disk: " + text + "\n";
+  return out;
 }
 
 std::string smallest_text(std::vector<Measured> const& measured) {
@@ -315,7 +368,7 @@ std::string predicted_text(std::vector<Measured> const& measured, std::vector<Me
 }
 
 std::string verdict(std::vector<Measured> const& measured, std::vector<Measurements> const& rows,
-                    cli::Terminal const& terminal) {
+                    std::vector<results::Candidate> const& candidates, cli::Terminal const& terminal) {
   std::string out;
   struct Class {
     std::string label;
@@ -368,7 +421,8 @@ std::string verdict(std::vector<Measured> const& measured, std::vector<Measureme
                       : terminal.red("planned and peak differ in " + std::to_string(inexact) + " rows")) +
         "\n";
   out += skipped_text(measured) + disturbed_text(measured) + predicted_text(measured, rows) +
-         fastest_text(measured) + smallest_text(measured);
+         fastest_text(measured, candidates) + smallest_text(measured) +
+         most_efficient_text(measured, candidates) + observed_text(candidates, rows);
   out += "rows:";
   for (char const* status : {"ok", "oom", "refused", "failed"})
     if (counts[status] > 0) out += " " + std::to_string(counts[status]) + " " + status + ",";
@@ -381,6 +435,7 @@ std::string verdict(std::vector<Measured> const& measured, std::vector<Measureme
 std::string table_text(std::vector<Measured> const& measured, std::vector<Measurements> const& rows,
                        cli::Terminal const& terminal) {
   std::vector<TableRows> const tables = tables_of(measured);
+  std::vector<results::Candidate> const candidates = candidates_of(measured);
   std::vector<cli::Table::Column> columns;
   std::vector<List const*> varying;
   for (List const& list : lists)
@@ -398,12 +453,16 @@ std::string table_text(std::vector<Measured> const& measured, std::vector<Measur
       known.push_back(column);
       columns.push_back({std::string(column->terminal.header), true, column->terminal.importance});
     }
+  bool const judged = std::any_of(rows.begin(), rows.end(), [](Measurements const& row) {
+    return row.status.name == "ok" && row.verdict;
+  });
+  if (judged) columns.push_back({"verdict", false, 6});
   columns.push_back({"weights", false, 5});
   cli::Table text(std::move(columns));
   for (TableRows const& table : tables) {
     text.heading(heading_of(table, measured));
     std::vector<std::vector<bool>> best;
-    for (Column const* column : known) best.push_back(marks(*column, table, measured, rows));
+    for (Column const* column : known) best.push_back(marks(*column, table, measured, rows, candidates));
     for (std::size_t line = 0; line < table.size(); ++line) {
       Measured const& row = measured[table[line]];
       cli::Names cells;
@@ -418,6 +477,7 @@ std::string table_text(std::vector<Measured> const& measured, std::vector<Measur
         cells.push_back(cell(row, rows[table[line]], *known[column]));
         marked.push_back(best[column][line]);
       }
+      if (judged) cells.push_back(short_verdict(rows[table[line]].verdict.value_or("-")));
       cells.push_back(row.repeats.front().weights_hash.substr(0, 8));
       text.row(std::move(cells), std::move(marked));
     }
@@ -426,7 +486,7 @@ std::string table_text(std::vector<Measured> const& measured, std::vector<Measur
   out += cli::left_out_text(text.left_out(terminal), terminal, "JSON and CSV have them");
   if (std::string const note = footnote(measured, rows); !note.empty())
     out += cli::wrapped(note, terminal.width) + "\n";
-  return out + "\n" + verdict(measured, rows, terminal);
+  return out + "\n" + verdict(measured, rows, candidates, terminal);
 }
 
 }  // namespace compare

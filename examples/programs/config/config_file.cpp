@@ -18,6 +18,7 @@
 
 #include "cli/option_flags.hpp"
 #include "results/results.hpp"
+#include "results/verdicts.hpp"
 
 namespace programs {
 using namespace tessera;
@@ -126,7 +127,9 @@ void add_row_flags(CommandLine& line, ConfigFile& file) {
         });
         return settings;
       });
-  line.toggle("--best", file.best, "with --from: repeat the row with the highest rate");
+  line.toggle(
+      "--best", file.best,
+      "with --from: repeat the row with the highest rate, or of rows with the same program the plainest");
   line.text("--row", "NAME", file.row, "with --from: repeat the row of this experiment");
 }
 
@@ -159,22 +162,17 @@ std::vector<RunKey> const& run_keys() {
 std::vector<FileSetting> row_settings(results::Document const& document, std::string const& path,
                                       std::string const& name) {
   results::Row const* chosen = nullptr;
-  double rate = 0.0;
   Names names;
   auto const text_in = [](results::Row const& row, char const* field) {
     auto const found = row.find(field);
     return found != row.end() && found->is_string() ? found->get<std::string>() : std::string();
   };
   for (results::Row const& row : document.rows) {
-    std::string const experiment = text_in(row, "experiment");
-    names.push_back(experiment);
-    if (name.empty() ? text_in(row, "status") != "ok" : experiment != name) continue;
-    auto const found = row.find("median_tokens_per_sec");
-    double const this_rate = found != row.end() && found->is_number() ? found->get<double>() : 0.0;
-    if (chosen != nullptr && (!name.empty() || this_rate <= rate)) continue;
-    chosen = &row;
-    rate = this_rate;
+    names.push_back(text_in(row, "experiment"));
+    if (!name.empty() && chosen == nullptr && names.back() == name) chosen = &row;
   }
+  if (name.empty())
+    if (auto const fastest = results::fastest_row(document.rows)) chosen = &document.rows[*fastest];
   if (chosen == nullptr && (name.empty() || names.empty()))
     throw Error(ErrorKind::config, path + ": no row has the status ok, so there is none to repeat");
   if (chosen == nullptr)

@@ -25,6 +25,7 @@
 #include "machine/nvme_folder.hpp"
 #include "plan/limits.hpp"
 #include "plan/planning.hpp"
+#include "results/verdicts.hpp"
 #include "workload/matrix.hpp"
 
 namespace programs {
@@ -44,7 +45,7 @@ char const* name_of(Class fitness) { return class_names[static_cast<std::size_t>
 /// A row of the report is a strategy (sharding and offload) for a model. A row gets a grade according to its
 /// planned memory in percent of the memory limit. These constants are the largest percentages for each grade.
 /// They come from a published rule that chooses the ZeRO stage by how full the GPU is.
-constexpr double max_excellent = 60.0, max_good = 80.0, max_fair = 95.0;
+constexpr double max_excellent = results::roomy_pct, max_good = 80.0, max_fair = 95.0;
 /// The grade of a row, with one reason for each check. Each check gives a grade. The worst of these grades is
 /// the grade of the row.
 struct Verdict {

@@ -51,12 +51,13 @@ struct Unit {
 namespace unit {
 inline constexpr Unit tokens_per_second{"tokens/s"}, milliseconds{"ms", 1e3}, megabytes{"MB"},
     megabytes_of_bytes{"MB", 1.0 / 1048576.0}, percent{"%"}, percent_of_share{"%", 100.0}, watts{"W"},
-    joules{"J"}, celsius{"C"};
+    joules{"J"}, celsius{"C"}, seconds{"s"}, tokens_per_second_per_gb{"tokens/s per GB"},
+    gigabytes_per_second{"GB/s"};
 }  // namespace unit
 
-/// The rows that a table marks as the best ones of a column: the rows with the smallest value, or the fastest
-/// rows.
-enum class Best : std::uint8_t { none, least, fastest };
+/// The rows that a table marks as the best ones of a column: the rows with the smallest value, the fastest
+/// rows, or the rows with the most tokens per second for their memory.
+enum class Best : std::uint8_t { none, least, fastest, most_efficient };
 
 /// The properties of a column in the terminal output of `compare`.
 struct TerminalColumn {
@@ -118,8 +119,10 @@ struct Column {
          .title = "step", .unit = unit::milliseconds) \
   COLUMN(measured, number, std_step_time_s, .about = "standard deviation over repeats") \
   COLUMN(measured, number, samples_per_sec, .about = "") \
-  COLUMN(measured, number, total_time_s, .about = "") \
-  COLUMN(measured, number, train_time_s, .about = "") \
+  COLUMN(measured, number, total_time_s, .about = "", .title = "total time", .unit = unit::seconds, \
+         .terminal = {"total\ns", 2, 1, Best::none, "train_time_s"}) \
+  COLUMN(measured, number, train_time_s, .about = "", .title = "training time", .unit = unit::seconds, \
+         .terminal = {"train\ns", 2, 1, Best::none, "first_step_s"}) \
   COLUMN(measured, number, first_step_s, .about = "time of the first step", \
          .terminal = {"first\nstep s", 1, 2, Best::none, "avg_cpu_util_pct"}) \
   COLUMN(measured, number, peak_gpu_mem_mb, .about = "high-water mark of the arena of the device", \
@@ -139,7 +142,8 @@ struct Column {
   COLUMN(measured, number, comm_time_s, .about = "", .unit = unit::milliseconds, \
          .terminal = {"comm\nms/step", 4, 1}) \
   COLUMN(measured, number, comm_exposed_s, .about = "time of collectives that no computation hides, in a step") \
-  COLUMN(measured, number, avg_gpu_util_pct, .about = "", .title = "GPU use", .unit = unit::percent) \
+  COLUMN(measured, number, avg_gpu_util_pct, .about = "", .title = "GPU use", .unit = unit::percent, \
+         .terminal = {"GPU\n%", 3, 0}) \
   COLUMN(measured, number, avg_cpu_util_pct, .about = "", .title = "CPU use", .unit = unit::percent, \
          .terminal = {"CPU\n%", 2, 0}) \
   COLUMN(measured, number, peak_power_w, .about = "") \
@@ -206,7 +210,27 @@ struct Column {
          .title = "prediction off", .unit = unit::percent, .is_signed = true, \
          .terminal = {"off\n%", 6, 1, Best::none, "predicted_tokens_per_sec"}) \
   COLUMN(measured, number, other_cpu_util_pct, .about = "CPU use of other programs during the timed steps") \
-  COLUMN(measured, maybe_bool, disturbed, .about = "other programs used too much CPU for the rate to be ranked")
+  COLUMN(measured, maybe_bool, disturbed, .about = "other programs used too much CPU for the rate to be ranked") \
+  COLUMN(measured, number, efficiency, .about = "median_tokens_per_sec per 2^30 bytes of peak_gpu_mem_mb", \
+         .unit = unit::tokens_per_second_per_gb, \
+         .terminal = {"tok/s\nper GB", 6, 0, Best::most_efficient, "peak_gpu_mem_mb"}) \
+  COLUMN(measured, number, memory_saved_pct, .about = "device memory saved against the row `speedup_against`", \
+         .title = "memory saved", .unit = unit::percent, .is_signed = true, \
+         .terminal = {"saved\n%", 5, 1, Best::none, "efficiency"}) \
+  COLUMN(measured, number, loss_reduction_pct, .about = "how much lower the last loss is than the first", \
+         .title = "loss reduction", .unit = unit::percent, .is_signed = true, \
+         .terminal = {"lower\nby %", 2, 1, Best::none, "final_loss"}) \
+  COLUMN(measured, maybe_text, verdict, .about = "optimal, works, unnecessary, overkill, fallback, oom, or same program as X") \
+  COLUMN(measured, number, cpu_time_s, .about = "CPU time of all threads in the timed steps", .title = "CPU time", \
+         .unit = unit::seconds) \
+  COLUMN(measured, number, gpu_busy_s, .about = "time in which GPUs were busy in the timed steps, summed over GPUs", \
+         .title = "GPU time", .unit = unit::seconds) \
+  COLUMN(measured, number, std_gpu_util_pct, .about = "standard deviation over repeats") \
+  COLUMN(measured, number, device_limit_mb, .about = "device memory that a rank may use") \
+  COLUMN(measured, number, nvme_gb_per_s, \
+         .about = "10^9 bytes read and written per second of a busy disk lane, summed over ranks", \
+         .title = "disk", .unit = unit::gigabytes_per_second, \
+         .terminal = {"disk\nGB/s", 4, 2, Best::none, "nvme_write_mb"})
 // clang-format on
 
 /// The measured values of a row.

@@ -327,6 +327,17 @@ Profile profile_of(RankTimes const& times) {
   return profile;
 }
 
+std::optional<double> Profile::bytes_per_second(Lane lane) const {
+  KindTimes all;
+  for (LaneTimes const& of : lanes)
+    for (KindTimes const& kind : of.kinds)
+      if (of.lane == lane && kind.bytes > 0.0) {
+        all.seconds += kind.seconds;
+        all.bytes += kind.bytes;
+      }
+  return all.bytes_per_second();
+}
+
 std::string profile_text(Profile const& profile, std::size_t ranks) {
   Table table({{"entry", false, 1, 28},
                {"count", true, 1, 6},

@@ -152,6 +152,8 @@ struct Profile {
   double hidden = 0;       ///< the part of `collectives` during which entries compute
 
   double exposed() const { return collectives - hidden; }
+  /// Returns the bytes per second that the entries of a lane move while they run; nullopt if they move none.
+  std::optional<double> bytes_per_second(Lane lane) const;
 };
 
 Profile profile_of(RankTimes const& times);

@@ -58,7 +58,8 @@ TEST_CASE("an empty row has every field in order as null") {
       "first_epoch_loss final_epoch_loss epoch_losses epoch_losses_with_padding step_to_step_std_s "
       "spread_pct unsteady speedup_uncertainty allocated_mb mfu_against "
       "product_plans measured_products hashed_steps predicted_step_time_s predicted_tokens_per_sec "
-      "predicted_guessed_pct prediction_error_pct other_cpu_util_pct disturbed";
+      "predicted_guessed_pct prediction_error_pct other_cpu_util_pct disturbed efficiency memory_saved_pct "
+      "loss_reduction_pct verdict cpu_time_s gpu_busy_s std_gpu_util_pct device_limit_mb nvme_gb_per_s";
   Row const row = results::empty_row();
   std::string fields;
   for (auto const& field : row.items()) {
