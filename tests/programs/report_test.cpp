@@ -3,6 +3,7 @@
 // from other sources in them, results of other programs (rivals), and flags and files that `report` must
 // refuse.
 #include <cmath>
+#include <sstream>
 
 #include "programs/harness.hpp"
 
@@ -475,4 +476,69 @@ TEST_CASE("report: folders and step logs of --summarize that cannot be read are 
         "s/HEAD/global_step,step_time_s,tokens_per_sec,gpu_max_mem_mb,loss/ > logs/a/run1/step_log.csv");
     sh.refuses("report --html page.html --summarize", "4 | logs | logs/a/run1/step_log.csv | " + row[1]);
   }
+}
+
+TEST_CASE("report: recorded results of one GPU have figures of the program, and no stage wins") {
+  Report const sh;
+  std::string const recorded = "\"$TESSERA_SOURCE\"/docs/results/h200/";
+  sh.passes("report " + recorded + "zero-stages-gpt2.json --markdown page.md --csv rows.csv");
+  // The file is older than the columns of efficiency and verdict, so `report` computes them.
+  sh.holds("page.md", R"(
+    - Fastest: zs0 fp16 = zs1 fp16 = zs2 fp16 = zs3 fp16 with 530,271 +- 657 tokens/s.
+    - Best efficiency: zs0 fp16 = zs1 fp16 = zs2 fp16 = zs3 fp16 with 147,391 +- 183 tokens/s per GB of device memory.
+    - Observed: fp16 is 9.1 times as fast as fp32 at zs0, and uses 0.72 of its device memory.
+    same program as zs0\_fp32\_gpus1\_bs32\_sl128
+    efficiency, tokens/s per GB | training time, s | total time, s | loss reduction, %)");
+  sh.lacks("page.md", "optimal | unnecessary | overkill");
+  CHECK_FALSE(has(sh.text("page.md"), "| \\~1.0 |"));  // a speedup
+  sh.passes("report " + recorded + "precisions.json --markdown page.md");
+  sh.holds("page.md", R"(
+    Observed: fp16 is 9.3 times as fast as fp32 at zs0, and uses 0.72 of its device memory
+    Observed: tf32 is 4.2 times as fast as fp32)");
+}
+
+TEST_CASE("report: an older file with several programs gets verdicts, and the memory saved") {
+  Report const sh;
+  std::string const rows = R"(
+    zs0 | "sharding": "zs0", "median_tokens_per_sec": 1000, "peak_gpu_mem_mb": MB, "speedup": 1, "speedup_uncertainty": 0, "speedup_against": "zs0", "first_loss": 4.0, "final_loss": 1.0
+    zs1 | "sharding": "zs1", "median_tokens_per_sec": 800, "peak_gpu_mem_mb": 75, "speedup": 0.8, "speedup_against": "zs0"
+    zs2 | "sharding": "zs2", "median_tokens_per_sec": 808, "peak_gpu_mem_mb": 75, "speedup": 0.81, "speedup_against": "zs0", "same_program_as": "zs1"
+    zs3 | "sharding": "zs3", "median_tokens_per_sec": 500, "peak_gpu_mem_mb": 50, "speedup": 0.5, "speedup_against": "zs0")";
+  auto const cells = [&](std::string const& name) {
+    std::istringstream lines(sh.text("rows.csv"));
+    std::string head, line, column;
+    std::getline(lines, head);
+    std::size_t at = 0, wanted = 0;
+    for (std::istringstream columns(head); std::getline(columns, column, ','); ++at)
+      if (column == name) wanted = at;
+    std::string found;
+    while (std::getline(lines, line)) {
+      std::istringstream values(line);
+      for (std::size_t each = 0; each <= wanted; ++each) std::getline(values, column, ',');
+      found += (found.empty() ? "" : "; ") + column;
+    }
+    return found;
+  };
+  auto const read = [&](std::string const& mb, std::string const& gpus) {
+    std::string text = each("MB", mb, rows);
+    sh.document("old.json", text);
+    std::string file = sh.text("old.json");
+    for (std::size_t at = 0; (at = file.find("\"device\": \"cpu\"", at)) != file.npos; ++at)
+      file.replace(at, 15, "\"device\": \"cuda\"" + (at < 200 ? gpus : std::string()));
+    sh.write("old.json", file);
+    sh.passes("report old.json --csv rows.csv");
+  };
+  // The GPU has 2^30 bytes, of which zs0 uses a tenth.
+  read("100", R"(, "gpus": [{"memory_bytes": 1073741824}, {"memory_bytes": 2147483648}])");
+  CHECK(cells("device_limit_mb") == "1024; 1024; 1024; 1024");
+  CHECK(cells("verdict") == "optimal; unnecessary; same program as zs1; overkill");
+  CHECK(cells("memory_saved_pct") == "0; 25; 25; 50");
+  CHECK(cells("loss_reduction_pct") == "75; ; ; ");
+  CHECK(cells("speedup") == "1; 0.8; 0.8; 0.5");
+  CHECK(cells("efficiency").starts_with("10240; 10922.6"));
+  // With 70% of the memory in use, it is short.
+  read("717", R"(, "gpus": [{"memory_bytes": 1073741824}])");
+  CHECK(cells("verdict") == "optimal; works; same program as zs1; fallback");
+  read("717", "");
+  CHECK(cells("verdict") == "optimal; ; same program as zs1; ");
 }

@@ -7,9 +7,11 @@
 #include <cmath>
 #include <iterator>
 #include <map>
+#include <utility>
 
 #include "cli/values.hpp"
 #include "report/tables.hpp"
+#include "results/verdicts.hpp"
 
 namespace programs {
 using namespace tessera;
@@ -36,20 +38,92 @@ std::string names_of(RowList const& rows, Labels const& labels) {
   return cli::joined(names) + (more > 0 ? " and " + std::to_string(more) + " more" : std::string());
 }
 
-/// Returns the rows without the rows whose rates cannot be compared. These are rows without a rate, and rows
-/// that other programs disturbed.
-RowList ranked(RowList rows) {
-  std::erase_if(rows, [](Row const* row) {
-    return !(*row)[Number::median_tokens_per_sec] || row->disturbed.value_or(false);
-  });
-  return rows;
+/// Returns the facts from which the rows are judged, in the order of the rows. If `inputs` is null, the facts
+/// lack the work and the recipe of the rows.
+std::vector<results::Candidate> candidates_of(RowList const& rows, Inputs const* inputs = nullptr) {
+  std::vector<std::size_t> varying;
+  if (inputs != nullptr) varying = varying_dimensions(rows, *inputs);
+  std::map<std::string, std::size_t> programs;
+  std::vector<results::Candidate> candidates;
+  for (Row const* row : rows) {
+    results::Candidate& candidate = candidates.emplace_back();
+    candidate.name = (*row)[Word::experiment];
+    candidate.precision = (*row)[Word::precision];
+    candidate.recipe = candidate.sharding = (*row)[Word::sharding];
+    candidate.status = (*row)[Word::status];
+    candidate.ranked = !row->disturbed.value_or(false);
+    candidate.rate = (*row)[Number::median_tokens_per_sec];
+    if (auto const spread = spread_of(*row)) candidate.spread = std::max(*spread, row->twins_differ);
+    candidate.peak_mb = (*row)[Number::peak_gpu_mem_mb];
+    candidate.limit_mb = (*row)[Number::device_limit_mb];
+    candidate.utilization_pct = (*row)[Number::avg_gpu_util_pct];
+    candidate.utilization_deviation_pct = (*row)[Number::std_gpu_util_pct];
+    if (!row->program.empty())
+      candidate.program =
+          programs.emplace(std::to_string(row->source) + "/" + row->program, programs.size()).first->second;
+    if (inputs == nullptr) continue;
+    cli::Names work = {(*row)[Word::model]};
+    auto const add = [&](std::string const& name, std::string const& value) {
+      if (!value.empty()) work.push_back(name + value);
+    };
+    auto const number = [&](Number of) { return (*row)[of] ? number_text((*row)[of], 0) : std::string(); };
+    add("ranks ", number(Number::world));
+    if ((*row)[Word::mesh] != "none") add("mesh ", (*row)[Word::mesh]);
+    add("global batch ", number(Number::global_batch));
+    add("sequence ", number(Number::sequence));
+    if ((*row)[Word::adapters] != "none") add("adapters ", (*row)[Word::adapters]);
+    if (inputs->sources.size() > 1 && row->source < inputs->sources.size())
+      work.push_back(inputs->sources[row->source].label);
+    candidate.work = cli::joined(work);
+    for (std::size_t const at : varying) {
+      Dimension const& dimension = dimensions()[at];
+      std::string_view const header = dimension.header;
+      if (header != "offload" && header != "recompute" && header != "reduction" &&
+          header != "communication" && header != "capture" && header != "parallel")
+        continue;
+      if (std::string const phrase = dimension.phrase(*row, *inputs); !phrase.empty())
+        candidate.recipe += " " + phrase;
+    }
+  }
+  return candidates;
 }
 
-Row const* nominally_fastest(RowList const& rows) {
-  return *std::max_element(rows.begin(), rows.end(), [](Row const* one, Row const* other) {
-    return (*one)[Number::median_tokens_per_sec].value_or(-1.0) <
-           (*other)[Number::median_tokens_per_sec].value_or(-1.0);
-  });
+/// The rows with the best figure: each program's representing row, followed by the other rows of the program.
+struct BestRows {
+  RowList rows;
+  results::Leaders leaders;
+  double most = 0.0;                  ///< the highest figure
+  std::optional<double> deviation{};  ///< of the highest figure
+};
+BestRows best_rows(RowList const& all, results::Figure const& figure) {
+  std::vector<results::Candidate> const candidates = candidates_of(all);
+  BestRows best{{}, results::leaders_of(candidates, figure)};
+  for (std::size_t const at : best.leaders.rows) {
+    best.rows.push_back(all[at]);
+    for (std::size_t other = 0; other < all.size(); ++other)
+      if (other != at && candidates[other].program && candidates[other].program == candidates[at].program &&
+          candidates[other].ok())
+        best.rows.push_back(all[other]);
+  }
+  if (best.leaders.rows.empty()) return best;
+  Row const& first = *best.rows.front();
+  best.most = *figure(candidates[best.leaders.rows.front()]);
+  auto const &deviation = rate_deviation(first), &rate = first[Number::median_tokens_per_sec];
+  if (deviation && *rate > 0.0) best.deviation = *deviation / *rate * best.most;
+  return best;
+}
+std::optional<double> efficiency(results::Candidate const& row) { return results::efficiency_of(row); }
+
+std::string best_text(std::string const& title, BestRows const& best, std::size_t all,
+                      std::string const& unit, Labels const& labels) {
+  std::string const figure = cli::grouped(std::llround(best.most)) + " +- " +
+                             cli::grouped(std::llround(*best.deviation)) + " " + unit;
+  if (best.rows.size() == all)
+    return title + ": none; all rows differ by less than they vary, up to " + figure + ".";
+  if (best.leaders.rows.size() == 1)
+    return title + ": " + names_of(best.rows, labels) + " with " + figure + ".";
+  return title + ": " + std::to_string(best.rows.size()) + " rows differ by less than they vary, up to " +
+         figure + ": " + names_of(best.rows, labels) + ".";
 }
 
 std::string fastest(RowList const& all, Labels const& labels) {
@@ -57,18 +131,23 @@ std::string fastest(RowList const& all, Labels const& labels) {
                                     [&](Row const* row) { return are_one_program(*all.front(), *row); }))
     return "Fastest: none, all " + std::to_string(all.size()) +
            " rows run the same program: " + names_of(all, labels) + ".";
-  RowList const rows = ranked(all);
-  if (rows.size() < 2) return {};
-  RowList const best = fastest_of(all);
-  if (best.empty() && !rate_deviation(*nominally_fastest(rows)))
-    return "Fastest: unknown, because each row has only one timed step.";
-  Row const& first = *nominally_fastest(rows);
-  std::string const figure = cli::grouped(std::llround(*first[Number::median_tokens_per_sec])) + " +- " +
-                             cli::grouped(std::llround(*rate_deviation(first))) + " tokens/s";
-  if (best.empty()) return "Fastest: none; all rows differ by less than they vary, up to " + figure + ".";
-  if (best.size() == 1) return "Fastest: " + labels.of(first) + " with " + figure + ".";
-  return "Fastest: " + std::to_string(best.size()) + " rows differ by less than they vary, up to " + figure +
-         ": " + names_of(best, labels) + ".";
+  BestRows const best = best_rows(all, &results::rate_of);
+  if (best.leaders.programs < 2) return {};
+  if (!best.deviation) return "Fastest: unknown, because each row has only one timed step.";
+  return best_text("Fastest", best, all.size(), "tokens/s", labels);
+}
+
+std::string most_efficient(RowList const& all, Labels const& labels) {
+  BestRows const best = best_rows(all, &efficiency);
+  if (best.leaders.programs < 2 || !best.deviation) return {};
+  return best_text("Best efficiency", best, all.size(), "tokens/s per GB of device memory", labels);
+}
+
+/// Returns the best rows by a figure; empty if they are unknown, or if all rows would be returned.
+RowList unless_all(RowList const& all, results::Figure const& figure) {
+  BestRows best = best_rows(all, figure);
+  bool const known = best.leaders.programs > 1 && best.leaders.is_known && best.rows.size() < all.size();
+  return known ? std::move(best.rows) : RowList();
 }
 
 std::string smallest(RowList const& rows, Labels const& labels) {
@@ -95,37 +174,36 @@ std::optional<double> step_deviation(Row const& row) {
 bool is_faster(Row const& one, Row const& other) {
   auto const &a = one[Number::median_tokens_per_sec], &b = other[Number::median_tokens_per_sec];
   auto const of_one = spread_of(one), of_other = spread_of(other);
-  if (!a || !b || !of_one || !of_other || !(*b > 0.0)) return false;
+  if (!of_one || !of_other) return false;
   if (one.disturbed.value_or(false) || other.disturbed.value_or(false)) return false;
-  return *a / *b - 1.0 > std::max(1.0, *a / *b) *
-                             (std::max(*of_one, one.twins_differ) + std::max(*of_other, other.twins_differ));
+  return results::is_higher(a, std::max(*of_one, one.twins_differ), b,
+                            std::max(*of_other, other.twins_differ));
 }
 
 bool is_inconclusive_speedup(Row const& row) {
   auto const &speedup = row[Number::speedup], &uncertainty = row[Number::speedup_uncertainty];
-  if (!speedup || row[Word::speedup_against] == row[Word::experiment]) return false;
+  // Only the base, and rows with its program, have an uncertainty of 0. Older files lack the uncertainty.
+  if (!speedup || uncertainty == 0.0 || row[Word::speedup_against] == row[Word::experiment]) return false;
   return !uncertainty || std::fabs(*speedup - 1.0) <= *uncertainty;
 }
 
-RowList fastest_of(RowList all) {
-  std::erase_if(all, [](Row const* row) { return !(*row)[Number::median_tokens_per_sec]; });
-  RowList const candidates = ranked(all);
-  if (candidates.size() < 2) return {};
-  Row const* const first = nominally_fastest(candidates);
-  if (!rate_deviation(*first)) return {};
-  RowList unbeaten = candidates;
-  std::erase_if(unbeaten, [&](Row const* row) { return row != first && is_faster(*first, *row); });
-  // Adds the rows that run the same program as one of the unbeaten rows.
-  RowList rows;
-  std::copy_if(all.begin(), all.end(), std::back_inserter(rows), [&](Row const* row) {
-    return std::any_of(unbeaten.begin(), unbeaten.end(),
-                       [&](Row const* other) { return other == row || are_one_program(*row, *other); });
+RowList represented(RowList rows) {
+  std::vector<results::Candidate> const candidates = candidates_of(rows);
+  RowList list;
+  for (std::size_t at = 0; at < rows.size(); ++at)
+    if (results::represented_by(candidates, at) == at) list.push_back(rows[at]);
+  return list;
+}
+
+RowList fastest_of(RowList rows) {
+  std::erase_if(rows, [](Row const* row) { return !(*row)[Number::median_tokens_per_sec]; });
+  return unless_all(rows, &results::rate_of);
+}
+RowList most_efficient_of(RowList rows) {
+  std::erase_if(rows, [](Row const* row) {
+    return !(*row)[Number::median_tokens_per_sec] || !(*row)[Number::peak_gpu_mem_mb];
   });
-  if (rows.size() == all.size()) return {};
-  std::stable_sort(rows.begin(), rows.end(), [](Row const* one, Row const* other) {
-    return *(*one)[Number::median_tokens_per_sec] > *(*other)[Number::median_tokens_per_sec];
-  });
-  return rows;
+  return unless_all(rows, &efficiency);
 }
 
 RowList smallest_of(RowList rows) {
@@ -142,6 +220,7 @@ RowList frontier(RowList rows) {
   std::erase_if(rows, [](Row const* row) {
     return !(*row)[Number::median_tokens_per_sec] || !(*row)[Number::peak_gpu_mem_mb];
   });
+  rows = represented(std::move(rows));
   std::stable_sort(rows.begin(), rows.end(), [](Row const* one, Row const* other) {
     double const a = *(*one)[Number::peak_gpu_mem_mb], b = *(*other)[Number::peak_gpu_mem_mb];
     return a != b ? a < b : *(*one)[Number::median_tokens_per_sec] > *(*other)[Number::median_tokens_per_sec];
@@ -152,16 +231,58 @@ RowList frontier(RowList rows) {
   return pareto;
 }
 
+void complete_rows(Inputs& inputs, std::size_t first, results::Row const& rows,
+                   results::Row const& environment) {
+  if (rows.empty() || rows.front().contains("verdict")) return;
+  std::optional<double> limit_mb;
+  if (auto const gpus = environment.find("gpus"); gpus != environment.end() && gpus->is_array())
+    for (results::Row const& gpu : *gpus)
+      if (auto const bytes = gpu.is_object() ? gpu.find("memory_bytes") : gpu.end();
+          bytes != gpu.end() && bytes->is_number()) {
+        double const mb = bytes->get<double>() / 1048576.0;
+        limit_mb = std::min(limit_mb.value_or(mb), mb);
+      }
+  RowList list;
+  for (std::size_t at = first; at < inputs.rows.size(); ++at) {
+    Row& row = inputs.rows[at];
+    if (row[Word::device] == "cuda" && !row[Number::device_limit_mb]) row[Number::device_limit_mb] = limit_mb;
+    list.push_back(&row);
+  }
+  std::vector<results::Candidate> const candidates = candidates_of(list, &inputs);
+  std::vector<std::optional<std::string>> const verdicts = results::verdicts(candidates);
+  for (std::size_t at = 0; at < list.size(); ++at) {
+    Row& row = inputs.rows[first + at];
+    row[Word::verdict] = verdicts[at].value_or("");
+    if (!row.ok()) continue;
+    Row const& program = *list[results::represented_by(candidates, at)];
+    row[Number::efficiency] =
+        results::efficiency_of(program[Number::median_tokens_per_sec], row[Number::peak_gpu_mem_mb]);
+    row[Number::loss_reduction_pct] = results::percent_less(row[Number::final_loss], row[Number::first_loss]);
+    auto const base = std::find_if(list.begin(), list.end(), [&](Row const* other) {
+      return (*other)[Word::experiment] == row[Word::speedup_against];
+    });
+    if (base == list.end()) continue;
+    row[Number::memory_saved_pct] =
+        results::percent_less(row[Number::peak_gpu_mem_mb], (**base)[Number::peak_gpu_mem_mb]);
+    if (&program != &row && program[Number::speedup]) {
+      row[Number::speedup] = program[Number::speedup];
+      row[Number::speedup_uncertainty] = program[Number::speedup_uncertainty];
+    }
+  }
+}
+
 std::vector<std::string> verdict(Inputs const& inputs) {
   std::vector<std::string> lines;
   std::map<std::string, std::size_t> counts;
   std::size_t unsteady = 0, disturbed = 0, exact = 0, inexact = 0;
+  std::optional<double> disk;  // the highest speed of a disk
   std::vector<std::pair<std::string, RowList>> models;
   for (Row const& row : inputs.rows) {
     ++counts[row[Word::status]];
     if (!row.ok()) continue;
     unsteady += row.is_unsteady() ? 1 : 0;
     disturbed += row.disturbed.value_or(false) ? 1 : 0;
+    if (auto const& speed = row[Number::nvme_gb_per_s]) disk = std::max(disk.value_or(0.0), *speed);
     auto const &peak = row[Number::peak_gpu_mem_mb], &planned = row[Number::planned_gpu_mem_mb];
     if (peak && planned) (*peak == *planned ? exact : inexact) += 1;
     auto found = std::find_if(models.begin(), models.end(),
@@ -184,9 +305,14 @@ std::vector<std::string> verdict(Inputs const& inputs) {
     Labels const labels(rows, inputs);
     std::string const of =
         models.size() > 1 ? (model.empty() ? "no model named" : model) + ": " : std::string();
-    for (std::string const& line : {fastest(rows, labels), smallest(rows, labels)})
+    for (std::string const& line :
+         {fastest(rows, labels), smallest(rows, labels), most_efficient(rows, labels)})
       if (!line.empty()) lines.push_back(of + line);
+    for (std::string const& sentence : results::observations(candidates_of(rows, &inputs)))
+      lines.push_back(of + "Observed: " + sentence + ".");
   }
+  if (std::string const text = results::slow_disk_text(disk); !text.empty())
+    lines.push_back("Disk: " + text + ".");
   if (exact + inexact > 0)
     lines.push_back(inexact == 0 ? "Memory: the plan is the peak to the byte in all " +
                                        std::to_string(exact) + " rows."

@@ -14,6 +14,7 @@
 #include "tessera/io/json_lines.hpp"
 
 #include "report/json_files.hpp"
+#include "report/judge.hpp"
 #include "results/results.hpp"
 #include "results/statistics.hpp"
 
@@ -261,8 +262,10 @@ void add_json(std::string const& name, Json const& json, Inputs& inputs) {
       throw Error(ErrorKind::data, name + ": is a list, but not the flat rows of compare; " + kinds);
     source.version = version_of(name, json.front(), results::schema_version);
     source.notes.push_back("flat rows have no losses, no environment and no command");
+    std::size_t const first = inputs.rows.size();
     read_rows(name, json, source, inputs);
     inputs.sources.push_back(std::move(source));
+    complete_rows(inputs, first, json, Json::object());
     return;
   }
   if (!json.is_object()) throw Error(ErrorKind::data, name + ": is not a results file; " + kinds);
@@ -296,8 +299,11 @@ void add_json(std::string const& name, Json const& json, Inputs& inputs) {
     source.notes.push_back(std::move(note));
   if (!planned && json.contains("wall_s") && json["wall_s"].is_null())
     source.notes.push_back("compare was interrupted or is still running: rows may be missing");
+  std::size_t const first = inputs.rows.size();
   read_rows(name, rows, source, inputs);
   inputs.sources.push_back(std::move(source));
+  if (!planned)
+    complete_rows(inputs, first, rows, json.contains("environment") ? json["environment"] : Json());
 }
 
 }  // namespace reporting

@@ -25,7 +25,7 @@ namespace reporting {
   WORD(experiment) WORD(model) WORD(device) WORD(sharding) WORD(precision) WORD(offload) WORD(recompute) \
   WORD(reduction) WORD(communication) WORD(capture) WORD(attention) WORD(loss_scale) WORD(parallel) \
   WORD(adapters) WORD(mesh) WORD(status) WORD(reason) WORD(weights_hash) WORD(same_program_as) \
-  WORD(speedup_against)
+  WORD(speedup_against) WORD(verdict)
 #define TESSERA_REPORT_NUMBERS(NUMBER) \
   NUMBER(world) NUMBER(batch) NUMBER(sequence) NUMBER(accumulation) NUMBER(global_batch) NUMBER(params) \
   NUMBER(trainable_params) NUMBER(repeats) NUMBER(steps) NUMBER(warmup) NUMBER(skipped_steps) \
@@ -38,7 +38,9 @@ namespace reporting {
   NUMBER(prediction_error_pct) NUMBER(mfu_pct) NUMBER(avg_gpu_util_pct) NUMBER(avg_cpu_util_pct) \
   NUMBER(avg_power_w) NUMBER(peak_power_w) NUMBER(energy_j) NUMBER(temp_end_c) NUMBER(speedup) \
   NUMBER(speedup_uncertainty) NUMBER(scaling_efficiency) NUMBER(first_loss) NUMBER(final_loss) \
-  NUMBER(largest_batch) NUMBER(longest_sequence) NUMBER(seed)
+  NUMBER(largest_batch) NUMBER(longest_sequence) NUMBER(seed) NUMBER(efficiency) NUMBER(memory_saved_pct) \
+  NUMBER(loss_reduction_pct) NUMBER(total_time_s) NUMBER(cpu_time_s) NUMBER(gpu_busy_s) \
+  NUMBER(std_gpu_util_pct) NUMBER(device_limit_mb) NUMBER(nvme_gb_per_s)
 // clang-format on
 
 #define TESSERA_NAME(name) name,

@@ -152,14 +152,17 @@ std::string unsteady_note(SideChart const& chart) {
   return {};
 }
 
-/// Groups the rows by `name(row)` and returns the fastest row of each group.
+/// Groups the rows by `name(row)` and returns the fastest row of each group. Of rows with the same program
+/// only the representing one counts.
 template <class Name>
 RowList fastest_by(RowList const& rows, Name const& name) {
   RowList fastest;
-  for (RowList const& group : grouped_by(rows, name))
+  for (RowList const& all : grouped_by(rows, name)) {
+    RowList const group = represented(all);
     fastest.push_back(*std::max_element(group.begin(), group.end(), [](Row const* one, Row const* other) {
       return *(*one)[Number::median_tokens_per_sec] < *(*other)[Number::median_tokens_per_sec];
     }));
+  }
   return fastest;
 }
 

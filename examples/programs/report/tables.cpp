@@ -99,8 +99,9 @@ std::size_t column_of(Table const& table, std::string const& header) {
   return static_cast<std::size_t>(found - table.columns.begin());
 }
 
-/// Marks the best cells of the table: the rates of the fastest rows of each model, and the device memory of
-/// the rows that need the least. `fastest_of` and `smallest_of` find these rows.
+/// Marks the best cells of the table: the rates of the fastest rows of each model, the device memory of the
+/// rows that need the least, and the best efficiencies. `fastest_of`, `smallest_of` and `most_efficient_of`
+/// find these rows.
 void mark_best(RowList const& rows, Table& table) {
   table.best.resize(rows.size());
   std::map<std::string, RowList> models;
@@ -111,11 +112,14 @@ void mark_best(RowList const& rows, Table& table) {
   }
   std::size_t const rate = column_of(table, header_of(Number::median_tokens_per_sec));
   std::size_t const peak = column_of(table, header_of(Number::peak_gpu_mem_mb));
+  std::size_t const efficiency = column_of(table, header_of(Number::efficiency));
   for (auto const& [model, list] : models) {
     for (Row const* row : fastest_of(list))
       if (rate < table.columns.size()) table.best[places[row]].push_back(rate);
     for (Row const* row : smallest_of(list))
       if (peak < table.columns.size()) table.best[places[row]].push_back(peak);
+    for (Row const* row : most_efficient_of(list))
+      if (efficiency < table.columns.size()) table.best[places[row]].push_back(efficiency);
   }
 }
 
@@ -190,8 +194,11 @@ Table results_table(Inputs const& inputs) {
       }))
     first.push_back(of(Number::planned_gpu_mem_mb, 2));
   add_numbers(first, rows, table);
-  add_numbers({of(Number::host_mem_mb, 2),
+  add_numbers({of(Number::efficiency, 0),
+               of(Number::memory_saved_pct, 1),
+               of(Number::host_mem_mb, 2),
                of(Number::nvme_mb, 2),
+               of(Number::nvme_gb_per_s, 2),
                of(Number::library_mb, 0),
                of(Number::process_mem_mb, 0),
                of(Number::comm_bytes_per_step),
@@ -207,6 +214,10 @@ Table results_table(Inputs const& inputs) {
                of(Number::mfu_pct, 1),
                of(Number::avg_gpu_util_pct, 0),
                of(Number::avg_cpu_util_pct, 0),
+               of(Number::train_time_s, 1),
+               of(Number::total_time_s, 1),
+               of(Number::cpu_time_s, 1),
+               of(Number::gpu_busy_s, 1),
                of(Number::avg_power_w, 0),
                of(Number::energy_j),
                of(Number::temp_end_c, 0)},
@@ -218,8 +229,16 @@ Table results_table(Inputs const& inputs) {
     table.columns.push_back({"speed-up", "x", true});
     for (std::size_t at = 0; at < rows.size(); ++at) table.cells[at].push_back(speedup_text(*rows[at]));
   }
-  add_numbers({of(Number::scaling_efficiency, 0), of(Number::final_loss, 4), of(Number::repeats, 0)}, rows,
-              table);
+  add_numbers({of(Number::scaling_efficiency, 0), of(Number::final_loss, 4),
+               of(Number::loss_reduction_pct, 1), of(Number::repeats, 0)},
+              rows, table);
+  if (has([](Row const* row) { return !(*row)[Word::verdict].empty(); })) {
+    table.columns.push_back({"verdict", "", false});
+    for (std::size_t at = 0; at < rows.size(); ++at) {
+      std::string const& words = (*rows[at])[Word::verdict];
+      table.cells[at].push_back(words.empty() ? "-" : words);
+    }
+  }
   if (has([](Row const* row) { return !(*row)[Word::weights_hash].empty(); })) {
     table.columns.push_back({"weights", "", false});
     for (std::size_t at = 0; at < rows.size(); ++at) {
