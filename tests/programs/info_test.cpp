@@ -35,6 +35,12 @@ TEST_CASE("info: --measure times at least one training, and refuses wrong flags 
   sh.passes("info --measure machine.json --device cpu --precisions bf16 --ranks 1 --measure-time 0", R"(
       trainings were left out after 0 s
       timed [0-9]+ kinds and sizes of work on .+ cores\nwrote machine.json\n$)");
+  // With --nvme-path, the second training has state on disk and gives the speed of the disk.
+  sh.passes(
+      "mkdir disk && info --measure disk.json --device cpu --precisions fp32 --ranks 2 --measure-time 5 "
+      "--nvme-path disk",
+      R"(
+      \nthe disk moved [0-9.]+ GB/s(; 5 GB/s or more are advised for state on NVMe)?\ntimed )");
   Json const times = sh.json("machine.json");
   CHECK(times.at("device") == "cpu");
   CHECK(field(times, "timings", 0, "precision") == "bf16");

@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <iostream>
 #include <map>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -30,6 +31,7 @@
 #include "machine/nvme_folder.hpp"
 #include "prediction/machine_times.hpp"
 #include "results/statistics.hpp"
+#include "results/verdicts.hpp"
 #include "trace/step_times.hpp"
 #include "workload/models.hpp"
 
@@ -174,6 +176,14 @@ class Collected {
     for (auto const& [key, sum] : sums) all_[key].second.push_back(sum.first / sum.second);
   }
 
+  /// Adds the bytes that all ranks of one training run read and wrote per second of a busy disk.
+  void add_disk(double bytes_per_s) { disk_.push_back(bytes_per_s); }
+  /// Returns the median over the training runs with state on disk, in 10^9 bytes per second; nullopt if there
+  /// was none.
+  std::optional<double> disk_gb_per_s() const {
+    return disk_.empty() ? std::nullopt : std::optional(1e-9 * cli::median(disk_));
+  }
+
   /// Adds one time for each kind of entry to `times`: the median over all runs.
   void give(cli::MachineTimes& times) const {
     for (auto const& [key, found] : all_)
@@ -184,6 +194,7 @@ class Collected {
  private:
   using Key = std::tuple<std::string, int, std::string, double, double, double, double>;
   std::map<Key, std::pair<cli::Cost, std::vector<double>>> all_;
+  std::vector<double> disk_;
 };
 
 /// Trains until the GPU's clocks have settled and the host's memory and threads are ready. Returns the
@@ -224,7 +235,12 @@ void time_steps(comm::Comm& comm, cli::ModelChoice const& model, RecipeTable con
   if (clocks_vary && !uses_files(recipe.placement)) undisturbed = warm_up(comm, *trainer, batch);
   cli::RankTimes const times = cli::time_steps(
       *trainer, comm, {.batch = [&](std::int64_t) { return batch; }, .max_steps = 4, .enough_s = 0.2});
+  // Every rank reads and writes its own file, so the rate of the disk is the sum over the ranks.
+  double const own = cli::profile_of(times).bytes_per_second(Lane::disk).value_or(0.0);
+  std::vector<double> disk(static_cast<std::size_t>(comm.world()));
+  comm.transport().gather(0, &own, disk.data(), sizeof own, {"disk"});
   if (!comm.is_root()) return;
+  if (double const all = std::accumulate(disk.begin(), disk.end(), 0.0); all > 0.0) collected.add_disk(all);
   auto const record = [&](Recorder& recorder, StepObserver const& observer) {
     trainer->record(recorder, observer);
   };
@@ -271,6 +287,7 @@ std::string machine_text(Device device) {
 
 /// Times all training runs, again and again, until `what.seconds` have passed. Returns the times. Writes to
 /// `skipped_text` a sentence that says how many of the runs were not timed, or how often each run was timed.
+/// Adds a line with the speed of the disk if state on disk was timed.
 cli::MachineTimes measured(Measuring const& what, std::string& skipped_text) {
   auto const start = Clock::now();
   Collected collected;
@@ -299,6 +316,7 @@ cli::MachineTimes measured(Measuring const& what, std::string& skipped_text) {
                            " s; raise --measure-time to time them"
                      : "every training was timed " +
                            cli::fixed(static_cast<double>(done) / static_cast<double>(all), 1) + " times";
+  if (auto const disk = collected.disk_gb_per_s()) skipped_text += "\n" + results::disk_text(*disk);
   return times;
 }
 
