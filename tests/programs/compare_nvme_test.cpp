@@ -105,6 +105,7 @@ TEST_CASE("compare nvme: --host-memory limits rows of compare, and ends train") 
   Json const rows =
       sh.rows_on_nvme("--stages 0 --precisions fp32 --offloads none,cpu_optimizer --host-memory 100KB");
   CHECK(rows.at(1).at("status") == "oom");
+  CHECK(rows.at(1).at("verdict") == "oom");
   shows(rows.at(1).at("reason"), "^out of memory: 2 ranks plan .* and 100000 B are available");
   auto const end = sh.run("train --data text.txt --host-memory 100KB" + sh.small);
   CHECK(end.code == 5);

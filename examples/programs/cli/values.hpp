@@ -214,11 +214,13 @@ inline std::string in_flags(std::string text) {
 /// Formats 1234567 as "1,234,567".
 inline std::string grouped(std::int64_t value) { return files::with_commas(value); }
 
-/// Formats a number with `decimals` digits after the point.
+/// Formats a number with `decimals` digits after the point. A negative number that is rounded to 0 has no
+/// sign.
 inline std::string fixed(double value, int decimals) {
   char text[64];
   std::snprintf(text, sizeof text, "%.*f", decimals, files::plain(value));
-  return text;
+  bool const is_zero = std::string_view(text).find_first_not_of("-0.") == std::string_view::npos;
+  return text + (is_zero && text[0] == '-' ? 1 : 0);
 }
 
 /// Formats a number in a short form: "0.0003", "1e-08".

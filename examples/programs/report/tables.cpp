@@ -11,6 +11,7 @@
 #include "cli/command_line.hpp"
 #include "cli/values.hpp"
 #include "report/judge.hpp"
+#include "results/verdicts.hpp"
 
 namespace programs {
 using namespace tessera;
@@ -194,7 +195,13 @@ Table results_table(Inputs const& inputs) {
       }))
     first.push_back(of(Number::planned_gpu_mem_mb, 2));
   add_numbers(first, rows, table);
-  add_numbers({of(Number::efficiency, 0),
+  Shown efficiency = of(Number::efficiency, 0);
+  efficiency.value = [](Row const& row) {  // logs of `train` lack the column
+    return row[Number::efficiency]
+               ? row[Number::efficiency]
+               : results::efficiency_of(row[Number::median_tokens_per_sec], row[Number::peak_gpu_mem_mb]);
+  };
+  add_numbers({efficiency,
                of(Number::memory_saved_pct, 1),
                of(Number::host_mem_mb, 2),
                of(Number::nvme_mb, 2),

@@ -148,6 +148,8 @@ TEST_CASE("verdicts: the best efficiency is tokens per second for the peak memor
   CHECK(*results::percent_less(9.64, 13.62) == doctest::Approx(29.2).epsilon(0.01));
   CHECK(*results::percent_less(2.0, 1.0) == -100.0);
   CHECK_FALSE(results::percent_less(1.0, 0.0));
+  CHECK(cli::fixed(*results::percent_less(1.0001, 1.0), 1) == "0.0");  // not "-0.0"
+  CHECK(cli::fixed(-0.06, 1) == "-0.1");
   auto const most_efficient = [](std::vector<Candidate> const& rows) {
     return results::leaders_of(rows, [](Candidate const& one) { return results::efficiency_of(one); });
   };
