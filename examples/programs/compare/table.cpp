@@ -118,7 +118,7 @@ std::string cell(Measured const& of, Measurements const& row, Column const& colu
   auto const value = column.number(row);
   if (!value) return "-";
   if (column.name == "speedup" && is_inconclusive_speedup(row)) return "~1.0";
-  bool const rate = column.terminal.best == Best::fastest;
+  bool const rate = column.terminal.best == Best::fastest || column.terminal.best == Best::most_efficient;
   return (rate && (row.unsteady == true || skips_many_steps(of) || row.disturbed == true) ? "~" : "") +
          cli::fixed(*value * column.unit.factor, column.terminal.decimals);
 }

@@ -170,6 +170,9 @@ TEST_CASE("a row whose steps or repeats vary by more than five per cent is marke
   CHECK(known[0]["std_step_time_s"].is_null());
   CHECK_FALSE(has(table(rows, settings), "step to step"));
   set_steps(rows[0], {95, 105, 95, 105});  // the standard deviation is 5.8 % of the mean
+  rows[0].repeats[0].peak_device = 1 << 30;
+  CHECK(has(squeezed(table(rows, settings)), " 1024.00 ~20480 "));  // the peak, and the rate for each GB
+  rows[0].repeats[0].peak_device = 0;
   known = compare::result_rows(rows, settings);
   CHECK(known[0]["unsteady"] == true);
   CHECK(known[1]["unsteady"] == false);
