@@ -17,6 +17,7 @@
 #include "tessera/backend/cuda/kernels/swiglu.cuh"
 #include "tessera/ops/accumulate.hpp"
 #include "tessera/ops/activation.hpp"
+#include "tessera/ops/axpy.hpp"
 #include "tessera/ops/convert.hpp"
 #include "tessera/ops/cross_entropy.hpp"
 #include "tessera/ops/embedding.hpp"
@@ -24,6 +25,7 @@
 #include "tessera/ops/norm.hpp"
 #include "tessera/ops/rms_norm.hpp"
 #include "tessera/ops/rotary.hpp"
+#include "tessera/ops/sum.hpp"
 #include "tessera/ops/swiglu.hpp"
 #include "tessera/optim/adamw.cuh"
 #include "tessera/optim/adamw.hpp"
@@ -215,6 +217,24 @@ void add_flat(std::int64_t n) {
     auto const values = pool.array<T>({n});
     auto const partials = pool.zeros<float>({partials_of});
     return [=](Context& on) { ts::ops::norm_partials<T, float, P>(on, values, partials); };
+  });
+  // Reads the values, and writes and reads one partial sum for every 4096 values.
+  add("norm", {2 * real(n), real(n) * t + 2 * s * real(partials_of) + 8}, [=](Pool& pool) {
+    auto const values = pool.array<T>({n});
+    auto const partials = pool.zeros<S>({partials_of});
+    auto const result = pool.zeros<double>({1});
+    return [=](Context& on) { ts::ops::norm<T, P>(on, values, partials, result); };
+  });
+  add("sum", {real(n), real(n) * t + 2 * s * real(partials_of) + 8}, [=](Pool& pool) {
+    auto const values = pool.array<T>({n});
+    auto const partials = pool.zeros<S>({partials_of});
+    auto const result = pool.zeros<double>({1});
+    return [=](Context& on) { ts::ops::sum<T, P>(on, values, partials, result); };
+  });
+  // Reads two arrays and writes one.
+  add("axpy", {2 * real(n), 3 * real(n) * t}, [=](Pool& pool) {
+    auto const x = pool.array<T>({n}), y = pool.zeros<T>({n});
+    return [=](Context& on) { ts::ops::axpy<T, P>(on, S(1e-3f), x, y); };
   });
   add("first_non_finite", {0, real(n) * t}, [=](Pool& pool) {
     auto const values = pool.array<T>({n});

@@ -28,6 +28,7 @@
 #include "tessera/ops/accumulate.hpp"
 #include "tessera/ops/activation.hpp"
 #include "tessera/ops/attention.hpp"
+#include "tessera/ops/axpy.hpp"
 #include "tessera/ops/convert.hpp"
 #include "tessera/ops/cross_entropy.hpp"
 #include "tessera/ops/embedding.hpp"
@@ -36,6 +37,7 @@
 #include "tessera/ops/norm.hpp"
 #include "tessera/ops/rms_norm.hpp"
 #include "tessera/ops/rotary.hpp"
+#include "tessera/ops/sum.hpp"
 #include "tessera/ops/swiglu.hpp"
 #include "tessera/optim/adamw.hpp"
 #include "tessera/optim/finish.hpp"
@@ -234,6 +236,9 @@ class Suite {
     one("sum_losses", &sum_losses);
     one("accumulate", &accumulate);
     one("norm_partials", &norm_partials);
+    one("norm", &norm);
+    one("sum", &sum);
+    one("axpy", &axpy);
     one("first_non_finite", &first_non_finite);
     one("adamw", &adamw);
     one("convert", &convert);
@@ -422,6 +427,22 @@ class Suite {
     Values values({n});
     Array<float> partials({partials_of(n)});
     measure(state, [&](C& c) { ts::ops::norm_partials<T, float, ts::Cpu>(c, values, partials); });
+  }
+  static void norm(benchmark::State& state, Size z) {
+    Values values({block_of(z)});
+    Sums partials({ts::ops::partial_sums(block_of(z))});
+    Array<double> result({1});
+    measure(state, [&](C& c) { ts::ops::norm<T, ts::Cpu>(c, values, partials, result); });
+  }
+  static void sum(benchmark::State& state, Size z) {
+    Values values({block_of(z)});
+    Sums partials({ts::ops::partial_sums(block_of(z))});
+    Array<double> result({1});
+    measure(state, [&](C& c) { ts::ops::sum<T, ts::Cpu>(c, values, partials, result); });
+  }
+  static void axpy(benchmark::State& state, Size z) {
+    Values x({block_of(z)}), y({block_of(z)});
+    measure(state, [&](C& c) { ts::ops::axpy<T, ts::Cpu>(c, S(1e-3), x, y); });
   }
   static void first_non_finite(benchmark::State& state, Size z) {
     Values values({block_of(z)});

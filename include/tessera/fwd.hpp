@@ -133,6 +133,8 @@ struct AddressSpace;
 struct HostMemory;
 template <class T, class Place>
 class Tensor;
+template <class T, class Place>
+class Array;
 
 // comm/
 namespace comm {
@@ -163,6 +165,9 @@ class Nccl;
 struct RunOptions;
 
 // ops/
+struct ContextOptions;
+template <class Place>
+class OwningContext;
 namespace ops {
 struct Llama3Scaling;
 template <class P, class T>

@@ -282,7 +282,8 @@ struct NoOperations {
     void operator()(auto&&...) const {}
   };
   static constexpr Call forward{}, backward{}, backward_input{}, backward_weight{}, convert{}, fill{}, copy{},
-      accumulate{}, activate{}, first_non_finite{}, sum_losses{}, rotate{}, begin{}, finish{};
+      accumulate{}, activate{}, axpy{}, sum_partials{}, add_partials{}, first_non_finite{}, sum_losses{},
+      rotate{}, begin{}, finish{};
   template <class...>
   static void norm_partials(auto&&...) {}
   template <class...>
@@ -291,11 +292,11 @@ struct NoOperations {
 
 template <class Place>
 struct Elementwise : NoOperations {
-  static_assert(
-      always_false<Place>,
-      "tessera: this device has no elementwise operations (convert, fill, copy, accumulate, activate, "
-      "norms). Specialise backend::Elementwise for it. For GPUs, include tessera/cuda.cuh. See "
-      "docs/how-to/add-an-operation.md.");
+  static_assert(always_false<Place>,
+                "tessera: this device has no elementwise operations (convert, fill, copy, axpy, accumulate, "
+                "activate, sums, norms). Specialise backend::Elementwise for it. For GPUs, include "
+                "tessera/cuda.cuh. See "
+                "docs/how-to/add-an-operation.md.");
 };
 template <class Place>
 struct Linear : NoOperations {

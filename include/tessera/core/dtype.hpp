@@ -193,6 +193,11 @@ constexpr int piece_terms(DType product) {
   return 0;
 }
 
+/// Whether products in this format of floats need tensor cores, which only GPUs have.
+constexpr bool needs_tensor_cores(DType product) {
+  return product == DType::tf32 || piece_terms(product) > 0;
+}
+
 /// The type in which code computes sums, statistics and optimizer updates from values of type T: double for
 /// double, otherwise float.
 template <class T>

@@ -21,8 +21,9 @@ class Shape {
   static constexpr int max_dims = 4;
 
   constexpr Shape() = default;
-  constexpr Shape(std::initializer_list<std::int64_t> extents)
-      : dims_(extents.size() < max_dims ? static_cast<int>(extents.size()) : max_dims) {
+  /// Throws Error(usage) for more than four extents.
+  constexpr Shape(std::initializer_list<std::int64_t> extents) : dims_(static_cast<int>(extents.size())) {
+    if (extents.size() > max_dims) refuse(extents.size());
     for (int dim = 0; dim < dims_; ++dim) extents_[place(dim)] = extents.begin()[dim];
   }
 
@@ -44,6 +45,9 @@ class Shape {
   friend constexpr bool operator==(Shape const&, Shape const&) = default;
 
  private:
+  [[noreturn]] static void refuse(std::size_t extents) {
+    throw_error(ErrorKind::usage, {"a shape got ", extents, " extents; a tensor has at most ", max_dims});
+  }
   constexpr std::size_t place(int dim) const { return static_cast<std::size_t>(max_dims - dims_ + dim); }
 
   // The last dim is at index 3. The unused entries before the first dim are 1.

@@ -4,6 +4,7 @@
 
 #include "tessera/backend/cuda/kernels/kernel.cuh"
 #include "tessera/backend/cuda/runtime/context.cuh"
+#include "tessera/backend/lane_sum.hpp"
 #include "tessera/backend/operations.hpp"
 #include "tessera/optim/finish.hpp"
 
@@ -19,13 +20,13 @@ __global__ void begin_step_kernel(StepState* state, RankNotes* own, Rule rule, d
 }
 
 /// Computes the gradient norm and decides whether the update is skipped. Runs as one thread block of
-/// norm_lanes threads. Thread i computes the partial sum i of the norm.
+/// sum_lanes threads. Thread i computes the partial sum i of the norm.
 template <class Rule>
 __global__ void finish_step_kernel(StepShares shares, StepState* state, Rule rule) {
   // `memory` holds a copy of shares.units, the list with one NormRange per trained flat group. `most` is the
   // largest number of ranges that fit in `memory`. A longer list is read from global memory.
-  constexpr int most = v0::detail::norm_lanes;
-  __shared__ double lanes[v0::detail::norm_lanes];
+  constexpr int most = v0::detail::sum_lanes;
+  __shared__ double lanes[v0::detail::sum_lanes];
   __shared__ alignas(NormRange) unsigned char memory[most * sizeof(NormRange)];
   int const lane = static_cast<int>(threadIdx.x);
   if (shares.unit_count <= most) {
@@ -34,11 +35,7 @@ __global__ void finish_step_kernel(StepShares shares, StepState* state, Rule rul
     shares.units = ranges;
     __syncthreads();
   }
-  lanes[lane] = v0::detail::square_sum_of_lane(shares, lane);
-  for (int half = v0::detail::norm_lanes / 2; half > 0; half /= 2) {
-    __syncthreads();
-    if (lane < half) lanes[lane] += lanes[lane + half];
-  }
+  add_lanes_of_block(v0::detail::square_sum_of_lane(shares, lane), lanes);
   if (lane == 0) v0::detail::finish_from(shares, *state, rule, lanes[0]);
 }
 
@@ -50,7 +47,7 @@ struct StepEnds {
 
   static void finish(Context<Cuda>& context, StepShares const& shares, StepState* state,
                      StepRule const& rule) {
-    finish_step_kernel<<<1, v0::detail::norm_lanes, 0, context.stream()>>>(shares, state, rule);
+    finish_step_kernel<<<1, v0::detail::sum_lanes, 0, context.stream()>>>(shares, state, rule);
   }
 };
 

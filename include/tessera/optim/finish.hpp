@@ -11,6 +11,7 @@
 #include <type_traits>
 
 #include "tessera/backend/cpu/context.hpp"
+#include "tessera/backend/lane_sum.hpp"
 #include "tessera/backend/operations.hpp"
 #include "tessera/comm/request.hpp"
 #include "tessera/config.hpp"
@@ -83,29 +84,17 @@ constexpr std::int64_t share_bytes(std::int64_t norm_blocks, int accumulation) {
 
 namespace detail {
 
-/// The number of lanes: partial sums of the squared gradient norm, in double. Block b of a unit belongs to
-/// lane b modulo 256. Each lane adds its blocks in order, unit by unit. At the end, the lanes are added
-/// pairwise. So the sum does not depend on the number of ranks.
-inline constexpr int norm_lanes = 256;
-
+/// Returns the sum of squares of the gradient over one of sum_lanes lanes (backend/lane_sum.hpp). Block b of
+/// a unit belongs to lane b modulo sum_lanes. Each lane adds its blocks in order, unit by unit. So the sum
+/// does not depend on the number of ranks.
 TESSERA_HOST_DEVICE inline double square_sum_of_lane(StepShares const& shares, int lane) {
-  static_assert((norm_lanes & (norm_lanes - 1)) == 0);
-  constexpr int at_once = 8;  // number of loads that start before the first value is added
   double sum = 0.0;
   for (int unit = 0; unit < shares.unit_count; ++unit) {
     NormRange const range = shares.units[unit];
     for (int part = 0; part < range.by.count; ++part) {
       float const* const partials = shares.partials(range.by.rank(part)) + range.offset;
-      // `block` starts at the lane's first block in this part.
-      std::int64_t block = (lane - part * range.blocks) & (norm_lanes - 1);
-      for (; block < range.blocks; block += at_once * norm_lanes) {
-        float values[at_once];
-        for (int i = 0; i < at_once; ++i) {
-          std::int64_t const at = block + i * norm_lanes;
-          values[i] = at < range.blocks ? partials[at] : 0.0f;  // adding 0 does not change the sum
-        }
-        for (float const value : values) sum += static_cast<double>(value);
-      }
+      std::int64_t const first = (lane - part * range.blocks) & (sum_lanes - 1);  // the lane's first block
+      sum = add_lane(sum, partials, range.blocks, first);
     }
   }
   return sum;
@@ -150,12 +139,9 @@ struct backend::StepEnds<Cpu> {
   }
 
   static void finish(Context<Cpu>&, StepShares const& shares, StepState* state, StepRule const& rule) {
-    double lanes[v0::detail::norm_lanes];
-    for (int lane = 0; lane < v0::detail::norm_lanes; ++lane)
-      lanes[lane] = v0::detail::square_sum_of_lane(shares, lane);
-    for (int half = v0::detail::norm_lanes / 2; half > 0; half /= 2)
-      for (int lane = 0; lane < half; ++lane) lanes[lane] += lanes[lane + half];
-    v0::detail::finish_from(shares, *state, rule, lanes[0]);
+    double const square_sum =
+        v0::detail::add_lanes([&](int lane) { return v0::detail::square_sum_of_lane(shares, lane); });
+    v0::detail::finish_from(shares, *state, rule, square_sum);
   }
 };
 

@@ -41,8 +41,7 @@ struct graph_needs_cuda {
 
 struct tensor_cores_need_cuda {
   static constexpr bool broken(RecipeTable const& recipe) {
-    return (recipe.precision == DType::tf32 || piece_terms(recipe.precision) > 0) &&
-           !info_of(recipe.device).tensor_cores;
+    return needs_tensor_cores(recipe.precision) && !info_of(recipe.device).tensor_cores;
   }
   TESSERA_SENTENCE(
       "Precision<tf32>, <bf16x6> and <bf16x3> multiply on tensor cores, so they need On<Cuda>, and this "

@@ -90,8 +90,9 @@ struct HostMemory {
     void* const address = ::mmap(nullptr, static_cast<std::size_t>(bytes), PROT_READ | PROT_WRITE,
                                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (address == MAP_FAILED)
-      throw_error(ErrorKind::out_of_memory, {"cannot map an arena of ", bytes, " bytes: ",
-                                             std::strerror(errno), "; choose a smaller batch or model"});
+      throw_error(ErrorKind::out_of_memory,
+                  {"cannot map ", bytes, " bytes of host memory: ", std::strerror(errno),
+                   "; choose a smaller batch, model or array"});
     if (bytes >= (std::int64_t{4} << 20)) ::madvise(address, static_cast<std::size_t>(bytes), MADV_HUGEPAGE);
     return static_cast<std::byte*>(address);
   }

@@ -11,6 +11,7 @@
 #include "tessera/ops/accumulate.hpp"
 #include "tessera/ops/activation.hpp"
 #include "tessera/ops/attention.hpp"
+#include "tessera/ops/axpy.hpp"
 #include "tessera/ops/convert.hpp"
 #include "tessera/ops/cross_entropy.hpp"
 #include "tessera/ops/embedding.hpp"
@@ -19,6 +20,7 @@
 #include "tessera/ops/norm.hpp"
 #include "tessera/ops/rms_norm.hpp"
 #include "tessera/ops/rotary.hpp"
+#include "tessera/ops/sum.hpp"
 #include "tessera/ops/swiglu.hpp"
 #include "tessera/optim/adamw.hpp"
 
@@ -44,7 +46,8 @@ void run_every_operation(Context<Cpu>& context, bool check_allocations) {
       second({v * c}), blocks({4}), sums({2, ops::layer_norm_partial_rows(m), c});
   S const scale = 1;
   auto const frequencies = ops::rotary_frequencies(16);
-  double loss = 0;
+  double loss = 0, total = 0;
+  Tensor<double> const result{&total, {1}};
   std::int64_t count = 0, skip = 0;
   auto const factors = adamw_factors<S>({}, 1e-3, 0.9, 0.999, 1.0, true);
   ops::NormRow norm_row{wte.values.data(), blocks.values.data(), v * c};
@@ -92,6 +95,10 @@ void run_every_operation(Context<Cpu>& context, bool check_allocations) {
     ops::accumulate(context, accumulator.view(), static_cast<T const*>(wte.values.data()), 1, v * c, true);
     ops::norm_partials(context, wte.view(), blocks.view());
     ops::norm_partials<T, S>(context, norm_rows);
+    ops::sum(context, wte.view(), blocks.view(), result);
+    ops::sum_of_squares(context, wte.view(), blocks.view(), result);
+    ops::norm(context, wte.view(), blocks.view(), result);
+    ops::axpy(context, 0.5f, y.view(), x.view());
     ops::adamw(context, v * c, wte.values.data(), accumulator.values.data(), partial.values.data(),
                second.values.data(), static_cast<T*>(nullptr), &factors, &skip);
     ops::adamw<T, S, void>(context, update_rows, &skip);
@@ -126,7 +133,7 @@ TEST_CASE("a recording context reports every operation and runs none") {
   Log log;
   Context<Cpu> context(2, {}, &log);
   run_every_operation<float>(context, false);
-  CHECK(log.names.size() == 34);
+  CHECK(log.names.size() == 38);
   CHECK(log.names[2] == "linear");
   CHECK(log.wrong == 0);
   CHECK(log.violations.empty());

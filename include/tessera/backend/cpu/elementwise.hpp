@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Implements operations on flat arrays on the CPU: accumulate (sums of several arrays), norms, conversion,
-// activations, and the search for non-finite values. The headers of ops/ document the operations.
+// Implements operations on flat arrays on the CPU: accumulate (sums of several arrays), axpy, sums, norms,
+// conversion, activations, and the search for non-finite values. The headers of ops/ document the operations.
 #pragma once
 
 #include <algorithm>
@@ -14,6 +14,7 @@
 #include "tessera/backend/cpu/activation.hpp"
 #include "tessera/backend/cpu/context.hpp"
 #include "tessera/backend/cpu/packet.hpp"
+#include "tessera/backend/lane_sum.hpp"
 #include "tessera/backend/operations.hpp"
 #include "tessera/tensor/tensor.hpp"
 
@@ -21,12 +22,12 @@ namespace tessera {
 inline namespace v0 {
 namespace cpu {
 
-/// Returns the sum of the squares of n values, where n is at most block_elements. Value i is added to the
-/// running sum number i modulo 16 by an fma, which rounds once. At the end the 16 running sums are added
-/// pairwise. The number of running sums does not depend on the width of the SIMD registers, so every
-/// instruction set gives the same bits.
-template <class S, class T>
-S sum_of_squares(T const* values, std::int64_t n) {
+/// Returns a sum over n values, where n is at most block_elements. Value i goes to the running sum number i
+/// modulo 16: add(value, sum) returns the new running sum. At the end the 16 running sums are added pairwise.
+/// The number of running sums does not depend on the width of the SIMD registers, so every instruction set
+/// gives the same bits.
+template <class S, class T, class Add>
+S sum_of_block(T const* values, std::int64_t n, Add const& add) {
   constexpr std::int64_t lanes = 16;
   constexpr std::int64_t width = Packet<S>::size;
   constexpr std::int64_t parts = lanes / width;
@@ -35,20 +36,23 @@ S sum_of_squares(T const* values, std::int64_t n) {
   for (Packet<S>& sum : sums) sum = Packet<S>(S(0));
   std::int64_t i = 0;
   for (; i + lanes <= n; i += lanes)
-    for (std::int64_t part = 0; part < parts; ++part) {
-      Packet<S> const value = load<S>(values + i + part * width);
-      sums[part] = fma(value, value, sums[part]);
-    }
-  for (std::int64_t part = 0; i < n; i += width, ++part) {
-    Packet<S> const value = load_partial<S>(values + i, std::min(width, n - i));
-    sums[part] = fma(value, value, sums[part]);
-  }
+    for (std::int64_t part = 0; part < parts; ++part)
+      sums[part] = add(load<S>(values + i + part * width), sums[part]);
+  for (std::int64_t part = 0; i < n; i += width, ++part)
+    sums[part] = add(load_partial<S>(values + i, std::min(width, n - i)), sums[part]);
   alignas(64) S total[lanes];
   for (std::int64_t part = 0; part < parts; ++part) store(total + part * width, sums[part]);
   for (std::int64_t half_lanes = lanes / 2; half_lanes > 0; half_lanes /= 2)
     for (std::int64_t lane = 0; lane < half_lanes; ++lane)
       total[lane] = total[lane] + total[lane + half_lanes];
   return total[0];
+}
+
+/// Returns the sum of the squares of n values, where n is at most block_elements. A square is added by an
+/// fma, which rounds once.
+template <class S, class T>
+S sum_of_squares(T const* values, std::int64_t n) {
+  return sum_of_block<S>(values, n, [](Packet<S> value, Packet<S> sum) { return fma(value, value, sum); });
 }
 
 /// Finds the first block whose partial sum is not finite, and records the first non-finite value of the block
@@ -131,6 +135,33 @@ struct Elementwise {
       norm_partials(context, ConstTensor<T>(static_cast<T const*>(row.values), {row.elements}),
                     Tensor<Q>(static_cast<Q*>(row.partials), {blocks_of(row.elements)}), row.note);
     }
+  }
+
+  template <class T>
+  static void axpy(Context<Cpu>& context, compute_t<T> a, ConstTensor<T> const& x, Tensor<T> const& y) {
+    using S = compute_t<T>;
+    transform<S>(
+        context.pool(), y.elements(),
+        [a](Packet<S> value, Packet<S>& sum) { sum = fma(Packet<S>(a), value, sum); }, x.data(), y.data());
+  }
+
+  /// Computes the sum of each block of 4096 values.
+  template <class T, class Q>
+  static void sum_partials(Context<Cpu>& context, ConstTensor<T> const& values, Tensor<Q> const& partials) {
+    using S = compute_t<T>;
+    for_blocks(context.pool(), values.elements(), [&](std::int64_t begin, std::int64_t end, int) {
+      partials.data()[begin / block_elements] = static_cast<Q>(sum_of_block<S>(
+          values.data() + begin, end - begin, [](Packet<S> value, Packet<S> sum) { return sum + value; }));
+    });
+  }
+
+  /// Adds the sums of blocks in double, and stores the total or, if `root` is true, its square root.
+  template <class Q>
+  static void add_partials(Context<Cpu>&, ConstTensor<Q> const& partials, Tensor<double> const& result,
+                           bool root) {
+    double const total = v0::detail::add_lanes(
+        [&](int lane) { return v0::detail::add_lane(0.0, partials.data(), partials.elements(), lane); });
+    *result.data() = root ? std::sqrt(total) : total;
   }
 
   template <class T>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Implements operations on flat arrays on the GPU: accumulate (sums of several arrays), norms, conversion,
-// activations, and the search for non-finite values. The contracts are in the ops headers.
+// Implements operations on flat arrays on the GPU: accumulate (sums of several arrays), axpy, sums, norms,
+// conversion, activations, and the search for non-finite values. The contracts are in the ops headers.
 #pragma once
 
 #include <cstddef>
@@ -11,6 +11,7 @@
 #include "tessera/backend/cuda/kernels/kernel.cuh"
 #include "tessera/backend/cuda/kernels/tensor_cores.cuh"
 #include "tessera/backend/cuda/runtime/context.cuh"
+#include "tessera/backend/lane_sum.hpp"
 #include "tessera/backend/operations.hpp"
 #include "tessera/tensor/tensor.hpp"
 
@@ -35,6 +36,14 @@ struct AssignGelu {
   template <class S>
   __device__ __forceinline__ void operator()(S before, S& after) const {
     after = gelu<T>(before);
+  }
+};
+/// sum = a value + sum, rounded once.
+template <class S>
+struct AddScaled {
+  S a;
+  __device__ __forceinline__ void operator()(S value, S& sum) const {
+    sum = detail::multiply_add(a, value, sum);
   }
 };
 struct AssignRelu {
@@ -156,10 +165,24 @@ __device__ __noinline__ void note_bad(T const* values, std::int64_t count, std::
   atomicExch(lock, held);
 }
 
-/// Computes sums of squares of 4096 elements each, with 16 lanes per sum. Lane l adds the squares of elements
-/// l, l + 16, l + 32 and so on in order, with one fma each. Then the sums of the lanes are added pairwise, as
-/// on the CPU. Each row of `rows` describes one array. If rows.first is null, `one` is the only array.
-template <class T, class Q>
+// The terms of a sum over a block: the squares of the values (added with one fma each), or the values.
+struct AddSquare {
+  template <class S>
+  __device__ __forceinline__ S operator()(S value, S sum) const {
+    return detail::multiply_add(value, value, sum);
+  }
+};
+struct AddValue {
+  template <class S>
+  __device__ __forceinline__ S operator()(S value, S sum) const {
+    return sum + value;
+  }
+};
+
+/// Computes sums over 4096 elements each, with 16 lanes per sum. Lane l adds the terms of elements l, l + 16,
+/// l + 32 and so on in order. Then the sums of the lanes are added pairwise, as on the CPU. Each row of
+/// `rows` describes one array. If rows.first is null, `one` is the only array.
+template <class T, class Q, class Add>
 __global__ __launch_bounds__(norm_sums<T>* norm_lanes) void norm_partials_kernel(ops::Rows<ops::NormRow> rows,
                                                                                  ops::NormRow one) {
   using S = compute_t<T>;
@@ -178,18 +201,15 @@ __global__ __launch_bounds__(norm_sums<T>* norm_lanes) void norm_partials_kernel
   std::int64_t const index = block - row.block, left = row.elements - index * norm_block;
   T const* const from = values + index * norm_block;
   S sum(0);
-  auto const add = [&](T const* squared) {
+  Add const add_term;
+  auto const add = [&](T const* terms) {
 #pragma unroll 32
     for (int step = 0; step < steps; ++step) {
-      S const value = get<S>(squared[lane + step * norm_lanes]);
-      sum = detail::multiply_add(value, value, sum);
+      sum = add_term(get<S>(terms[lane + step * norm_lanes]), sum);
     }
   };
   if (left < norm_block) {
-    for (std::int64_t i = lane; i < left; i += norm_lanes) {
-      S const value = get<S>(from[i]);
-      sum = detail::multiply_add(value, value, sum);
-    }
+    for (std::int64_t i = lane; i < left; i += norm_lanes) sum = add_term(get<S>(from[i]), sum);
   } else if (norm_copies<T> && packed) {
     extern __shared__ __align__(16) unsigned char shared[];
     T* const copied = reinterpret_cast<T*>(shared + own * norm_shared_bytes<T>);
@@ -216,12 +236,24 @@ __global__ __launch_bounds__(norm_sums<T>* norm_lanes) void norm_partials_kernel
   }
 }
 
-template <class T, class Q>
+template <class T, class Q, class Add = AddSquare>
 void run_norm_partials(cudaStream_t stream, ops::Rows<ops::NormRow> const& rows, ops::NormRow const& one) {
   constexpr int sums = norm_sums<T>, bytes = sums * norm_shared_bytes<T>;
   static_assert(bytes <= 48 << 10);
   if (rows.blocks == 0) return;
-  norm_partials_kernel<T, Q><<<blocks_for(rows.blocks, sums), sums * norm_lanes, bytes, stream>>>(rows, one);
+  norm_partials_kernel<T, Q, Add>
+      <<<blocks_for(rows.blocks, sums), sums * norm_lanes, bytes, stream>>>(rows, one);
+}
+
+/// Adds sums of blocks in double, in one thread block, in the order of the CPU (backend/lane_sum.hpp).
+template <class Q>
+__global__ __launch_bounds__(v0::detail::sum_lanes) void add_partials_kernel(Q const* partials,
+                                                                             std::int64_t count, bool root,
+                                                                             double* result) {
+  __shared__ double lanes[v0::detail::sum_lanes];
+  int const lane = static_cast<int>(threadIdx.x);
+  add_lanes_of_block(v0::detail::add_lane(0.0, partials, count, lane), lanes);
+  if (lane == 0) *result = root ? sqrt(lanes[0]) : lanes[0];
 }
 
 // ---- inspection -----------------------------------------------------------------------------------------
@@ -316,6 +348,26 @@ struct Elementwise {
   template <class T, class Q>
   static void norm_partials(Context<Cuda>& context, ops::Rows<ops::NormRow> const& rows) {
     run_norm_partials<T, Q>(context.stream(), rows, {});
+  }
+
+  template <class T>
+  static void axpy(Context<Cuda>& context, compute_t<T> a, Tensor<T const, Cuda> x, Tensor<T, Cuda> y) {
+    run_transform<compute_t<T>>(context.stream(), y.elements(), AddScaled<compute_t<T>>{a}, x.data(),
+                                y.data());
+  }
+  /// Computes the sum of each block of 4096 values. Gives the same bits as on the CPU.
+  template <class T, class Q>
+  static void sum_partials(Context<Cuda>& context, Tensor<T const, Cuda> values, Tensor<Q, Cuda> partials) {
+    ops::NormRow one{values.data(), partials.data(), values.elements(), 0, {}};
+    auto const rows = ops::number_rows<ops::NormRow>({&one, 1}, nullptr);
+    run_norm_partials<T, Q, AddValue>(context.stream(), rows, one);
+  }
+  /// Adds the sums of blocks in double, and stores the total or, if `root` is true, its square root.
+  template <class Q>
+  static void add_partials(Context<Cuda>& context, Tensor<Q const, Cuda> partials,
+                           Tensor<double, Cuda> result, bool root) {
+    add_partials_kernel<<<1, v0::detail::sum_lanes, 0, context.stream()>>>(
+        partials.data(), partials.elements(), root, result.data());
   }
 
   /// Writes the smallest index of a non-finite value to *index, which is in device memory. Writes -1 if all

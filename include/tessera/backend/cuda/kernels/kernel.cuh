@@ -11,6 +11,7 @@
 #include <type_traits>
 
 #include "tessera/backend/cuda/kernels/pairs.cuh"
+#include "tessera/backend/lane_sum.hpp"
 #include "tessera/backend/operations.hpp"
 #include "tessera/core/dtype.hpp"
 
@@ -193,6 +194,17 @@ __device__ __forceinline__ void store(T* to, Pack<T, N> const& pack, std::int64_
 }
 
 // ---- reductions -----------------------------------------------------------------------------------------
+
+/// Adds the sums of the lanes pairwise, and leaves the total in lanes[0] for thread 0. All sum_lanes threads
+/// of a thread block call it, each with the sum of its own lane. `lanes` is shared memory.
+__device__ __forceinline__ void add_lanes_of_block(double own, double (&lanes)[v0::detail::sum_lanes]) {
+  int const lane = static_cast<int>(threadIdx.x);
+  lanes[lane] = own;
+  for (int half = v0::detail::sum_lanes / 2; half > 0; half /= 2) {
+    __syncthreads();
+    if (lane < half) lanes[lane] += lanes[lane + half];
+  }
+}
 
 struct Sum {
   template <class S>

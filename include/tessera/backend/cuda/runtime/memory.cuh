@@ -31,9 +31,9 @@ struct DeviceMemory {
     cudaError_t const status = cudaMalloc(&address, static_cast<std::size_t>(bytes));
     if (status != cudaSuccess) {
       cudaGetLastError();
-      throw Error(ErrorKind::out_of_memory, "cannot allocate an arena of " + std::to_string(bytes) +
+      throw Error(ErrorKind::out_of_memory, "cannot allocate " + std::to_string(bytes) +
                                                 " bytes on the GPU: " + text_of(status) +
-                                                "; choose a smaller batch or model");
+                                                "; choose a smaller batch, model or array");
     }
     try {
       require(cudaMemset(address, 0, static_cast<std::size_t>(bytes)), "cudaMemset");
