@@ -28,6 +28,14 @@ inline namespace v0 {
 
 namespace comm {
 
+/// Returns the number of GPUs that this process sees. Throws Error(unsupported) with the reason if there are
+/// none.
+inline int count_gpus() {
+  int count = 0;
+  if (cudaGetDeviceCount(&count) != cudaSuccess || count == 0) Context<Cuda>::select(0);  // throws
+  return count;
+}
+
 namespace detail {
 
 /// Returns the index of the GPU that this process uses: its local rank, or 0 if the launcher shows each
@@ -47,13 +55,6 @@ inline int device_of(LaunchEnvironment const& launch, int devices) {
                     (devices == 1 ? " GPU" : " GPUs") + "; start at most that many ranks on it",
                 launch.rank);
   return launch.local_rank;
-}
-
-/// Returns the number of GPUs. Throws Error(unsupported) if there are none.
-inline int count_devices() {
-  int count = 0;
-  if (cudaGetDeviceCount(&count) != cudaSuccess || count == 0) Context<Cuda>::select(0);  // throws
-  return count;
 }
 
 inline ncclUniqueId make_id() {
@@ -78,7 +79,7 @@ inline std::string gpu_name(int device, Member const& member) {
 /// this process current for the calling thread. Throws Error(unsupported) if there is no GPU for this rank,
 /// Error(config) if two ranks have the same GPU, and PeerLost if a rank is lost.
 inline Comm nccl(std::shared_ptr<Launch> const& launch, NcclOptions const& options = {}) {
-  int const rank = launch->rank(), device = detail::device_of(launch->environment(), detail::count_devices());
+  int const rank = launch->rank(), device = detail::device_of(launch->environment(), count_gpus());
   auto const states = std::make_shared<detail::LaunchRankStates>(launch);
   auto const transport = std::make_shared<Nccl>(states, rank, device, options.timeout);
   std::vector<std::string> const gpus = launch->all_gather(
@@ -113,7 +114,7 @@ inline Comm nccl_from_environment(NcclOptions const& options = {}) {
     launch->begin();
     return nccl(launch, options);
   }
-  int const device = detail::device_of(launch_environment(), detail::count_devices());
+  int const device = detail::device_of(launch_environment(), count_gpus());
   auto const transport =
       std::make_shared<Nccl>(std::make_shared<detail::ThreadGroup>(1, options.timeout),
                              std::make_shared<detail::ThreadBoards>(1), 0, device, options.timeout);
@@ -127,7 +128,7 @@ namespace detail {
 
 inline void run_gpu_threads(int ranks, std::function<void(comm::Comm&)> const& fn,
                             RunOptions const& options) {
-  int const devices = comm::detail::count_devices();
+  int const devices = comm::count_gpus();
   if (ranks > devices)
     throw Error(ErrorKind::unsupported, std::to_string(ranks) +
                                             " ranks were requested, but this machine has " +
