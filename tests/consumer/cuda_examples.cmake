@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+# cmake -DROOT=<source folder> -DBUILD=<build folder> -DWORK=<folder> -DGENERATOR=<name> [-DNVCC=<nvcc>] -P cuda_examples.cmake
+# A project outside the tree compiles the GPU examples with the installed package: the tensor example and a trainer on one GPU.
+# Then each program runs without a GPU, and must say so.
+cmake_minimum_required(VERSION 3.25)
+if(NOT NVCC)
+  message(STATUS "skipped: nvcc was not found, so no GPU example can be compiled; put nvcc on PATH")
+  return()
+endif()
+set(work "${WORK}/cuda_examples")
+file(REMOVE_RECURSE "${work}")
+execute_process(COMMAND "${CMAKE_COMMAND}" --install "${BUILD}" --prefix "${work}/prefix"
+                OUTPUT_QUIET COMMAND_ERROR_IS_FATAL ANY)
+file(WRITE "${work}/project/CMakeLists.txt" [=[
+cmake_minimum_required(VERSION 3.25.1)
+set(CMAKE_CUDA_ARCHITECTURES 90a-real)
+project(gpu_examples LANGUAGES CXX)
+find_package(tessera CONFIG REQUIRED COMPONENTS cuda)
+enable_language(CUDA)
+string(REPLACE "," ";" sources "${SOURCES}")
+foreach(source IN LISTS sources)
+  get_filename_component(name "${source}" NAME_WE)
+  add_executable(${name} "${source}")
+  target_link_libraries(${name} PRIVATE tessera::cuda)
+endforeach()
+]=])
+# The test does not need fast GPU code. Without optimizations the compiler needs a third of the time.
+execute_process(COMMAND "${NVCC}" --help OUTPUT_VARIABLE help COMMAND_ERROR_IS_FATAL ANY)
+set(flags -O0)
+if(help MATCHES "--Ofast-compile")
+  set(flags "-Ofc max")
+endif()
+set(sources "${ROOT}/examples/tensor/digits.cu" "${ROOT}/examples/minimal/minimal_gpu_bf16.cu")
+list(JOIN sources "," joined)
+foreach(step "-S;${work}/project;-B;${work}/build;-G;${GENERATOR};-DCMAKE_PREFIX_PATH=${work}/prefix;-DSOURCES=${joined};-DCMAKE_CUDA_COMPILER=${NVCC};-DCMAKE_CUDA_FLAGS=${flags}"
+        "--build;${work}/build")
+  execute_process(COMMAND "${CMAKE_COMMAND}" ${step} OUTPUT_VARIABLE output ERROR_VARIABLE output RESULT_VARIABLE status)
+  if(NOT status EQUAL 0)
+    message(FATAL_ERROR "the project with the GPU examples fails at ${step}:\n${output}")
+  endif()
+endforeach()
+foreach(source IN LISTS sources)
+  get_filename_component(name "${source}" NAME_WE)
+  execute_process(COMMAND "${CMAKE_COMMAND}" -E env CUDA_VISIBLE_DEVICES= "${work}/build/${name}" "${ROOT}/README.md"
+                  OUTPUT_VARIABLE output ERROR_VARIABLE output RESULT_VARIABLE status)
+  if(NOT status EQUAL 1 OR NOT output MATCHES "error: no CUDA device can be used: ")
+    message(FATAL_ERROR "${name} without a GPU ends with ${status} and says:\n${output}")
+  endif()
+endforeach()
+message(STATUS "the GPU examples compile, link and say which GPU they miss")
