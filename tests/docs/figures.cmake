@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # cmake -DREPORT=report -DROOT=repository -DWORK=folder [-DWRITE=ON] -P figures.cmake
-# Checks that report draws the figures in docs/figures from docs/results/h200, and that their captions in README.md and
-# docs/performance.md match. With WRITE, writes both. A figure with a missing result file is skipped. Expected files:
+# Checks that report draws the figures in docs/figures from docs/results/h200-2026-11-25, and that their captions in
+# README.md and docs/performance.md match. With WRITE, writes both. A figure with a missing result file is skipped. Expected files:
 #   date.txt                    one line for each figure with the day of its run, such as 'stages 2026-11-23'
 #   zero-stages-gpt2.json       compare --device cuda --steps 20 @examples/experiments/zero-stages-gpt2.flags
 #   sizes_*.json, precisions.json   benchmarks/gpu_figures.sh BIN OUT sizes precisions; files_rivals lists the names
@@ -12,7 +12,7 @@ foreach(path REPORT ROOT WORK)
 endforeach()
 file(REMOVE_RECURSE "${WORK}")
 file(MAKE_DIRECTORY "${WORK}")
-set(results "${ROOT}/docs/results/h200")
+set(results "${ROOT}/docs/results/h200-2026-11-25")
 set(figures stages rivals)
 set(files_stages zero-stages-gpt2 rivals)
 set(files_rivals sizes_64x1024 sizes_32x1024 sizes_8x1024 sizes_medium sizes_large sizes_xl precisions rivals)
@@ -114,7 +114,7 @@ function(keep file text)
   endif()
   get_filename_component(name "${file}" NAME)
   file(WRITE "${WORK}/${name}" "${text}")
-  set(complaints "${complaints}\n  ${file} is not what docs/results/h200 says; see ${WORK}/${name}" PARENT_SCOPE)
+  set(complaints "${complaints}\n  ${file} is not what docs/results/h200-2026-11-25 says; see ${WORK}/${name}" PARENT_SCOPE)
 endfunction()
 
 set(begins "<!-- from docs/results -->\n")
@@ -128,14 +128,14 @@ foreach(figure IN LISTS figures)
   set(absent "")
   foreach(name IN LISTS files_${figure})
     if(EXISTS "${results}/${name}.json")
-      list(APPEND given "docs/results/h200/${name}.json")
+      list(APPEND given "docs/results/h200-2026-11-25/${name}.json")
     else()
       list(APPEND absent ${name}.json)
     endif()
   endforeach()
   if(absent)
     list(JOIN absent ", " absent)
-    message(STATUS "no figure '${figure}': docs/results/h200 lacks ${absent}")
+    message(STATUS "no figure '${figure}': docs/results/h200-2026-11-25 lacks ${absent}")
     if(EXISTS "${svg}" AND WRITE)
       file(REMOVE "${svg}")
     elseif(EXISTS "${svg}")
@@ -167,7 +167,7 @@ foreach(figure IN LISTS figures)
   set(date ${days})
   list(FILTER date INCLUDE REGEX "^${figure} 20[0-9][0-9]-[0-9][0-9]-[0-9][0-9]$")
   if(NOT date)
-    message(FATAL_ERROR "docs/results/h200/date.txt does not say on which day figure '${figure}' was measured")
+    message(FATAL_ERROR "docs/results/h200-2026-11-25/date.txt does not say on which day figure '${figure}' was measured")
   endif()
   string(REPLACE "${figure} " "" date "${date}")
   string(REPLACE "`" "" plain "${about_${figure}}")

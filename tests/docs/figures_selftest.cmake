@@ -4,10 +4,10 @@
 cmake_minimum_required(VERSION 3.25)
 file(REMOVE_RECURSE "${WORK}")
 file(MAKE_DIRECTORY "${WORK}/root/docs/figures" "${WORK}/root/docs/results")
-file(COPY "${ROOT}/docs/results/h200" DESTINATION "${WORK}/root/docs/results")
+file(COPY "${ROOT}/docs/results/h200-2026-11-25" DESTINATION "${WORK}/root/docs/results")
 file(COPY "${ROOT}/README.md" DESTINATION "${WORK}/root")
 file(COPY "${ROOT}/docs/performance.md" DESTINATION "${WORK}/root/docs")
-set(rivals "${WORK}/root/docs/results/h200/rivals.json")
+set(rivals "${WORK}/root/docs/results/h200-2026-11-25/rivals.json")
 file(READ "${rivals}" before)
 # draw(json): draws the figures with these rows of other programs; sets code and output.
 macro(draw json)

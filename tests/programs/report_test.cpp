@@ -480,7 +480,7 @@ TEST_CASE("report: folders and step logs of --summarize that cannot be read are 
 
 TEST_CASE("report: recorded results of one GPU have figures of the program, and no stage wins") {
   Report const sh;
-  std::string const recorded = "\"$TESSERA_SOURCE\"/docs/results/h200/";
+  std::string const recorded = "\"$TESSERA_SOURCE\"/docs/results/h200-2026-11-25/";
   sh.passes("report " + recorded + "zero-stages-gpt2.json --markdown page.md --csv rows.csv");
   // The file is older than the columns of efficiency and verdict, so `report` computes them.
   sh.holds("page.md", R"(
