@@ -131,8 +131,9 @@ TEST_CASE("report: a page has all figures, names its sources, and loads nothing 
   sh.passes("report here there monitor.json --html page.html --title 'Two machines'", R"(
       left out Planned memory of the device by category: no plan was given
       wrote page.html)");
-  for (std::string const figure : {"throughput", "scaling", "latency", "latency-map", "trade-off", "loss",
-                                   "communication", "memory", "plan", "power", "temperature", "cpu-use"})
+  for (std::string const figure :
+       {"throughput", "scaling", "latency", "latency-map", "trade-off", "loss", "throughput-ranks",
+        "communication", "memory", "plan", "power", "temperature", "cpu-use"})
     sh.holds("page.html", "id='figure-" + figure + "'");
   sh.holds("page.html", R"(
       <title>Two machines</title> | >here</td> | >there</td> | oom: needs 9 GiB | A CPU

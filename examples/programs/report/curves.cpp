@@ -25,11 +25,6 @@ std::set<double> values_of(RowList const& rows, Number number) {
   return values;
 }
 
-double largest_shape(RowList const& rows) {
-  Row const& row = *rows.front();
-  return row[Number::batch].value_or(0.0) * row[Number::sequence].value_or(0.0);
-}
-
 LinePoint latency_point(Row const& row, Number x) {
   LinePoint point{*row[x], 1e3 * *row.step_seconds()};
   if (auto const deviation = step_deviation(row)) point.deviation = 1e3 * *deviation;
@@ -120,78 +115,6 @@ void add_loss_figure(Inputs const& inputs, Figures& figures) {
        title,
        note + of_text(groups.size(), all, "different curves, first the ones of most rows"),
        {draw(chart)}});
-}
-
-void add_scaling_figure(Inputs const& inputs, Figures& figures) {
-  std::string const title = "Speed-up over ranks";
-  RowList rows = ok_rows(inputs.rows);
-  std::erase_if(rows, [](Row const* row) {
-    return !((*row)[Number::median_tokens_per_sec].value_or(0.0) > 0.0) ||
-           !((*row)[Number::world].value_or(0.0) >= 1.0);
-  });
-  std::vector<RowList> groups;
-  bool strong = false;
-  for (int attempt = 0; attempt < 2 && groups.empty(); ++attempt) {
-    strong = attempt == 1;
-    groups = grouped_by(rows, [&](Row const& row) {
-      if (!strong) return key_without(row, inputs, {"ranks"});
-      auto const& global = row[Number::global_batch];
-      return key_without(row, inputs, {"ranks", "batch", "accum."}) + (global ? cli::exact(*global) : "?");
-    });
-    std::erase_if(groups, [](RowList const& group) { return values_of(group, Number::world).size() < 2; });
-  }
-  if (groups.empty()) {
-    figures.left_out.push_back({title, "no recipe was measured on two rank counts"});
-    return;
-  }
-  std::stable_sort(groups.begin(), groups.end(), [](RowList const& one, RowList const& other) {
-    std::size_t const a = values_of(one, Number::world).size(), b = values_of(other, Number::world).size();
-    return a != b ? a > b : largest_shape(one) > largest_shape(other);
-  });
-  std::size_t const all = groups.size();
-  if (groups.size() > max_series - 1) groups.resize(max_series - 1);
-  RowList shown;
-  for (RowList const& group : groups) shown.insert(shown.end(), group.begin(), group.end());
-  std::vector<std::size_t> varying = varying_dimensions(shown, inputs);
-  LineChart chart{title, "ranks", "times the speed of one rank", {}, true, true, true};
-  double most = 1.0;
-  for (RowList& group : groups) {
-    std::stable_sort(group.begin(), group.end(), [](Row const* one, Row const* other) {
-      return *(*one)[Number::world] < *(*other)[Number::world];
-    });
-    Series series;
-    series.label = common_label(group, varying, inputs);
-    if (series.label.empty())
-      series.label = groups.size() == 1 ? "measured" : (*group.front())[Word::experiment];
-    Row const& base = *group.front();
-    double const ranks = *base[Number::world], rate = *base[Number::median_tokens_per_sec];
-    double before = 0.0;
-    for (Row const* row : group) {
-      double const world = *(*row)[Number::world];
-      if (world == before) continue;
-      before = world;
-      LinePoint point{world, ranks * *(*row)[Number::median_tokens_per_sec] / rate};
-      auto const of_row = spread_of(*row), of_base = spread_of(base);
-      if (row != &base && of_row && of_base) point.deviation = point.y * (*of_row + *of_base);
-      point.unsteady = row->is_unsteady();
-      most = std::max(most, world);
-      series.points.push_back(point);
-    }
-    chart.series.push_back(std::move(series));
-  }
-  Series ideal;
-  ideal.label = "ideal";
-  ideal.ideal = true;
-  ideal.points = {{0.0, 0.0}, {most, most}};
-  chart.series.push_back(std::move(ideal));
-  std::string note =
-      std::string(strong ? "The global batch is constant" : "The batch of a rank is constant") +
-      "; for each line, the rate on the fewest ranks counts as ideal. Whiskers are the deviations of both "
-      "rates; hollow marks vary by more than 5% or were disturbed." +
-      of_text(groups.size(), all,
-              "recipes and shapes, first the ones with the most rank counts, then the ones with the largest "
-              "shape");
-  figures.drawn.push_back({"scaling", title, std::move(note), {draw(chart)}});
 }
 
 void add_latency_figures(Inputs const& inputs, Figures& figures) {

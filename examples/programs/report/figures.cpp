@@ -310,7 +310,7 @@ Figures figures_of(Inputs const& inputs) {
   add_side_figures(inputs, figures);
   add_trade_off_figures(inputs, figures);
   add_loss_figure(inputs, figures);
-  add_scaling_figure(inputs, figures);
+  add_rank_figures(inputs, figures);
   add_latency_figures(inputs, figures);
   add_recording_figures(inputs, figures);
   return figures;

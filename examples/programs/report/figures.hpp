@@ -52,7 +52,7 @@ std::string key_without(Row const& row, Inputs const& inputs, std::vector<std::s
 void add_bar_figures(Inputs const& inputs, Figures& figures);
 void add_side_figures(Inputs const& inputs, Figures& figures);
 void add_loss_figure(Inputs const& inputs, Figures& figures);
-void add_scaling_figure(Inputs const& inputs, Figures& figures);
+void add_rank_figures(Inputs const& inputs, Figures& figures);
 void add_latency_figures(Inputs const& inputs, Figures& figures);
 void add_trade_off_figures(Inputs const& inputs, Figures& figures);
 void add_recording_figures(Inputs const& inputs, Figures& figures);

@@ -212,6 +212,91 @@ TEST_CASE("report: ticks of ranks are whole, lines differ by colour, dash and ma
   CHECK(svg.find(">1.00<") == std::string::npos);
 }
 
+namespace {
+
+/// Returns rows of the sharding on 1, 2 and 4 ranks. Each row was trained twice for 2 + 10 steps of 0.5 s, of
+/// which 0.1 s x (ranks - 1) were in collectives.
+std::vector<Row> scaled_rows(std::string const& sharding) {
+  std::vector<Row> rows;
+  for (double const world : {1.0, 2.0, 4.0}) {
+    rows.push_back(row_of(sharding, 100.0 * world, 1.0, 10.0));
+    Row& row = rows.back();
+    row[Number::world] = world;
+    row[Number::repeats] = 2.0;
+    row[Number::steps] = 12.0;
+    row[Number::warmup] = 2.0;
+    row[Number::train_time_s] = 10.0;
+    row[Number::comm_time_s] = 0.1 * (world - 1.0);
+  }
+  return rows;
+}
+
+/// Returns whether the first panel of a figure has a point with this text, such as "zs0: 2, 5.00".
+bool has_point(Figures const& figures, std::string const& name, std::string const& point) {
+  Figure const* const found = figure(figures, name);
+  return found && found->panels.front().find("<title>" + point + "</title>") != std::string::npos;
+}
+
+}  // namespace
+
+TEST_CASE("report: throughput, total time and time in collectives over ranks are of one training") {
+  Figures const figures = figures_of(material_of(scaled_rows("zs2")));
+  CHECK(has_point(figures, "throughput-ranks", "measured: 4, 400"));
+  CHECK(has_point(figures, "train-time-ranks", "measured: 4, 5.00"));
+  CHECK(has_point(figures, "communication-ranks", "measured: 1, 0"));
+  CHECK(has_point(figures, "communication-ranks", "measured: 4, 3.00"));
+  CHECK(figure(figures, "train-time-ranks")->note.find("more ranks train on more samples") !=
+        std::string::npos);
+}
+
+TEST_CASE("report: what was not measured is no point, and unequal numbers of steps are no line") {
+  std::vector<Row> rows = scaled_rows("zs2");
+  for (Row& row : rows) row[Number::comm_time_s].reset();
+  rows[0][Number::steps] = 20.0;
+  rows[1][Number::steps] = 30.0;
+  Figures figures = figures_of(material_of(rows));
+  CHECK(figure(figures, "throughput-ranks"));
+  CHECK_FALSE(figure(figures, "train-time-ranks"));
+  CHECK_FALSE(figure(figures, "communication-ranks"));
+  CHECK(std::any_of(figures.left_out.begin(), figures.left_out.end(), [](LeftOut const& one) {
+    return one.title == "Total training time over ranks" &&
+           one.reason.find("equally many timed steps or samples") != std::string::npos;
+  }));
+  // If the numbers of samples are equal, the rows are a line: 40, 20 and 10 timed steps of 4, 8 and 16.
+  for (std::size_t at = 0; at < rows.size(); ++at)
+    rows[at][Number::steps] = 2.0 + 40.0 / *rows[at][Number::world];
+  figures = figures_of(material_of(std::move(rows)));
+  CHECK(has_point(figures, "train-time-ranks", "measured: 2, 5.00"));
+  CHECK(figure(figures, "train-time-ranks")->note.find("the number of samples are constant") !=
+        std::string::npos);
+}
+
+TEST_CASE("report: other programs are lines over ranks if they do the work of a line of Tessera") {
+  Inputs inputs = material_of(scaled_rows("zs2"));
+  inputs.sources.resize(2);
+  inputs.sources[1].label = "rivals";
+  auto const add = [&](std::string const& program, std::string const& precision) {
+    for (Row row : scaled_rows("zs2")) {
+      row.source = 1;
+      row[Word::experiment] = program;
+      row[Word::precision] = precision;
+      row[Number::train_time_s] = 40.0;
+      inputs.rivals.push_back({std::move(row), program, "", "", "A box", ""});
+    }
+  };
+  add("DeepSpeed", "fp32");
+  add("Other work", "bf16");
+  Figures figures = figures_of(inputs);
+  CHECK(has_point(figures, "train-time-ranks", "DeepSpeed: 2, 20.0"));
+  CHECK(has_point(figures, "train-time-ranks", "Tessera measured: 2, 5.00"));
+  CHECK(figure(figures, "train-time-ranks")->panels.front().find("Other work") == std::string::npos);
+  CHECK(figure(figures, "scaling")->panels.front().find("DeepSpeed") == std::string::npos);
+  for (char const* const program : {"A", "B", "C", "D", "E"}) add(program, "fp32");
+  figures = figures_of(inputs);
+  CHECK(figure(figures, "train-time-ranks")->panels.size() == 2);
+  CHECK(figure(figures, "train-time-ranks")->panels.back().find("DeepSpeed: 2, 20.0") != std::string::npos);
+}
+
 TEST_CASE("report: many GPUs are one line with its lowest and highest") {
   Inputs inputs;
   inputs.sources.resize(1);
