@@ -455,7 +455,7 @@ TEST_CASE("report: absent, empty, foreign, damaged, truncated and too new files 
   sh.refuses("report --html page.html", R"(
       4 | deep.json | deep.json | nested more than 64 deep
       4 | gone.json | gone.json
-      4 | bare | bare | holds no JSON of compare | --summarize)");
+      4 | bare | bare | holds no JSON file | --summarize)");
 }
 
 TEST_CASE("report: folders and step logs of --summarize that cannot be read are refused") {

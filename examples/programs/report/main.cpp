@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <iostream>
+#include <optional>
 #include <string>
 #include <system_error>
 #include <vector>
@@ -37,7 +38,7 @@ constexpr char examples[] = R"(Examples:
   report run1.jsonl run2.jsonl --html runs.html             logs of train
   report --summarize results --csv all.csv                  the step logs of earlier runs, summarized
 
-RESULTS are JSON of compare (or its folder, for the newest JSON in it), logs of train, JSON of plan and of monitor, step
+RESULTS are JSON of compare (or its folder, for the newest comparison in it), a folder of other JSON files, logs of train, JSON of plan and of monitor, step
 logs, and rows of other programs (docs/rivals.schema.json). The contents of a file decide its kind.
 A figure without data is left out, and a line says so.
 )";
@@ -46,7 +47,7 @@ struct Settings {
   std::vector<fs::path> results, folders;
   fs::path html, svg, markdown, csv;
   std::string title = default_title;
-  std::int64_t warmup = 1;
+  std::int64_t warmup = 1;  ///< if it was not given, each run has its own warm-up
 };
 
 void declare(cli::CommandLine& line, Settings& settings) {
@@ -59,8 +60,10 @@ void declare(cli::CommandLine& line, Settings& settings) {
               [&](std::string const&, cli::Names const& values) {
                 settings.folders.assign(values.begin(), values.end());
               });
-  line.integer("--warmup", settings.warmup, "first steps of each step log that --summarize does not time", 0,
-               1 << 30);
+  line.integer(
+      "--warmup", settings.warmup,
+      "first steps of each step log that --summarize does not time; default: those of its comparison, or 1",
+      0, 1 << 30);
   line.group("Outputs");
   line.path("--html", "FILE", settings.html, "one page, for screens and paper; - is standard output");
   line.path("--svg", "DIR", settings.svg, "each figure as a file; the folder is made");
@@ -148,14 +151,17 @@ int run(int argc, char** argv) {
   std::int64_t replaced = 0;
   settings.title = std::string(utf8::repaired(settings.title, storage, replaced));
 
-  std::vector<fs::path> paths;
-  for (fs::path const& given : settings.results) paths.push_back(file_of(given));
-  // A comparison writes a CSV file next to its JSON file. The CSV file counts as an input too, so that the
-  // report does not overwrite it.
-  std::vector<fs::path> input_files = paths;
-  for (std::size_t at = 0; at < paths.size(); ++at)
-    if (paths[at] != settings.results[at])
-      input_files.push_back(fs::path(paths[at]).replace_extension(".csv"));
+  // A comparison writes a CSV file next to its JSON file. The CSV file of a folder counts as an input too, so
+  // that the report does not overwrite it.
+  std::vector<std::vector<fs::path>> paths;
+  std::vector<fs::path> input_files;
+  for (fs::path const& given : settings.results) {
+    paths.push_back(files_of(given));
+    for (fs::path const& file : paths.back()) {
+      input_files.push_back(file);
+      if (file != given) input_files.push_back(fs::path(file).replace_extension(".csv"));
+    }
+  }
   std::vector<std::vector<fs::path>> logs;
   for (fs::path const& folder : settings.folders) {
     logs.push_back(step_logs_below(folder));
@@ -172,17 +178,22 @@ int run(int argc, char** argv) {
 
   Inputs inputs;
   for (std::size_t at = 0; at < settings.results.size(); ++at) {
-    read_file(paths[at], inputs);
-    if (paths[at] == settings.results[at]) continue;
+    for (fs::path const& file : paths[at]) read_file(file, inputs);
+    if (paths[at].front() == settings.results[at]) continue;
     cli::Names others;
     for (fs::path const& file : comparisons_in(settings.results[at]))
-      if (file != paths[at]) others.push_back(files::path_text(file));
+      if (file != paths[at].front()) others.push_back(files::path_text(file));
     if (!others.empty())
-      inputs.sources.back().notes.push_back("the newest comparison of its folder; give the others by name: " +
-                                            cli::joined(others, " "));
+      inputs.sources.back().notes.push_back(
+          "the newest comparison of its folder; for the mean of repeated "
+          "comparisons give --summarize " +
+          cli::in_shell(files::path_text(settings.results[at])) +
+          ", or give the others by name: " + cli::joined(others, " "));
   }
+  std::optional<std::size_t> const warmup =
+      line.given("--warmup") ? std::optional(static_cast<std::size_t>(settings.warmup)) : std::nullopt;
   for (std::size_t at = 0; at < settings.folders.size(); ++at)
-    read_step_logs(settings.folders[at], logs[at], static_cast<std::size_t>(settings.warmup), inputs);
+    read_step_logs(settings.folders[at], logs[at], warmup, inputs);
   name_sources(inputs.sources);
 
   bool const streams = settings.html == "-" || settings.markdown == "-" || settings.csv == "-";

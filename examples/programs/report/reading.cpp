@@ -188,22 +188,36 @@ std::vector<std::filesystem::path> comparisons_in(std::filesystem::path const& f
       if (file.empty() || stem == "compare") file = entry->path();
     }
   }
-  std::vector<std::pair<fs::file_time_type, fs::path>> files;
-  for (auto const& [time, file] : by_time) files.emplace_back(fs::last_write_time(file, code), file);
-  std::sort(files.rbegin(), files.rend());
+  // The times in names survive a copy of the folder, the times of modification possibly do not. So two files
+  // with times in their names are ordered by these.
   std::vector<fs::path> found;
-  for (auto const& [time, file] : files) found.push_back(file);
+  for (auto file = by_time.rbegin(); file != by_time.rend(); ++file)
+    if (file->first.starts_with('_')) found.push_back(file->second);
+  for (auto const& [name, file] : by_time) {
+    if (name.starts_with('_')) continue;
+    auto const changed = fs::last_write_time(file, code);
+    found.insert(
+        std::find_if(found.begin(), found.end(),
+                     [&](fs::path const& other) { return fs::last_write_time(other, code) < changed; }),
+        file);
+  }
   return found;
 }
 
-std::filesystem::path file_of(std::filesystem::path const& given) {
+std::vector<std::filesystem::path> files_of(std::filesystem::path const& given) {
+  namespace fs = std::filesystem;
   std::error_code code;
-  if (!std::filesystem::is_directory(given, code)) return given;
-  if (auto const found = comparisons_in(given); !found.empty()) return found.front();
+  if (!fs::is_directory(given, code)) return {given};
+  if (auto const found = comparisons_in(given); !found.empty()) return {found.front()};
+  std::vector<fs::path> files;
+  for (fs::directory_iterator entry(given, code), end; !code && entry != end; entry.increment(code))
+    if (entry->path().extension() == ".json") files.push_back(entry->path());
+  std::sort(files.begin(), files.end());
+  if (!files.empty()) return files;
   throw Error(ErrorKind::data,
               files::path_text(given) +
-                  ": the folder holds no JSON of compare; name a file, or give the folder to "
-                  "--summarize for the step logs below it");
+                  ": the folder holds no JSON file; name a file, or give the folder to --summarize for the "
+                  "step logs below it");
 }
 
 void read_file(std::filesystem::path const& file, Inputs& inputs) {

@@ -6,6 +6,8 @@
 #include <charconv>
 #include <cmath>
 #include <map>
+#include <optional>
+#include <set>
 #include <string_view>
 #include <system_error>
 
@@ -30,7 +32,8 @@ struct Log {
   double tokens = 0.0;          ///< tokens of all timed steps
   std::vector<std::optional<double>> losses;
   std::optional<double> memory;
-  std::size_t steps = 0, skipped = 0;
+  std::size_t steps = 0, warmup = 0,
+              skipped = 0;  ///< all steps; the first ones, not timed; without an update
 
   double time() const {
     double sum = 0.0;
@@ -59,6 +62,7 @@ Log read_log(fs::path const& file, std::size_t warmup) {
                                      "folder, or remove the file");
   std::vector<std::string_view> header;
   Log log;
+  log.warmup = warmup;
   std::size_t line = 0;
   for (std::size_t begin = 0; begin < text.size();) {
     std::size_t const end = std::min(text.find('\n', begin), text.size());
@@ -106,7 +110,8 @@ Log read_log(fs::path const& file, std::size_t warmup) {
 
 /// An experiment with the settings that the result file of its comparison gives.
 struct Described {
-  Row row;                ///< only its settings are filled
+  Row row;  ///< only its settings are filled
+  std::optional<double> warmup;
   std::string known_key;  ///< the experiment's and the comparison's settings as text, to compare experiments
 };
 
@@ -164,6 +169,7 @@ std::map<std::string, Described> described_in(fs::path const& folder) {
       one.row[number] = of[number];
       one.known_key += (of[number] ? cli::exact(*of[number]) : std::string()) + ";";
     }
+    one.warmup = of[Number::warmup];
     one.known_key += settings_in(inputs.sources.front());
     found.emplace(of[Word::experiment], std::move(one));
   }
@@ -178,7 +184,7 @@ struct Experiment {
   std::vector<Log> runs;
 };
 
-Row summarized(Experiment const& experiment, std::size_t warmup) {
+Row summarized(Experiment const& experiment) {
   std::vector<Log> const& runs = experiment.runs;
   Row row;
   if (experiment.known != nullptr) row = experiment.known->row;
@@ -202,7 +208,7 @@ Row summarized(Experiment const& experiment, std::size_t warmup) {
   Log const& first = runs.front();
   row[Number::repeats] = static_cast<double>(runs.size());
   row[Number::steps] = static_cast<double>(first.steps);
-  row[Number::warmup] = static_cast<double>(std::min(warmup, first.steps));
+  row[Number::warmup] = static_cast<double>(std::min(first.warmup, first.steps));
   row[Number::skipped_steps] = static_cast<double>(first.skipped);
   row.losses = first.losses;
   for (auto const& loss : first.losses) {
@@ -311,11 +317,12 @@ std::vector<fs::path> step_logs_below(fs::path const& folder) {
   return logs;
 }
 
-void read_step_logs(fs::path const& folder, std::vector<fs::path> const& logs, std::size_t warmup,
-                    Inputs& inputs) {
+void read_step_logs(fs::path const& folder, std::vector<fs::path> const& logs,
+                    std::optional<std::size_t> warmup, Inputs& inputs) {
   std::map<fs::path, std::map<std::string, Described>> described;
   std::map<std::pair<std::string, std::string>, Experiment> experiments;
   std::map<std::string, std::size_t> named;
+  std::set<std::size_t> warmups;
   for (fs::path const& log : logs) {
     fs::path const above = experiment_of(log);
     std::string const name = above.filename().string();
@@ -323,8 +330,12 @@ void read_step_logs(fs::path const& folder, std::vector<fs::path> const& logs, s
     if (!described.contains(where)) described.emplace(where, described_in(where));
     auto const known = described[where].find(name);
     bool const is_known = known != described[where].end();
-    Log run = read_log(log, warmup);
-    std::string const key = is_known ? known->second.known_key : run.memory ? cli::exact(*run.memory) : "";
+    double const own_warmup = is_known ? known->second.warmup.value_or(1.0) : 1.0;
+    Log run = read_log(log, warmup ? *warmup : static_cast<std::size_t>(own_warmup));
+    warmups.insert(run.warmup);
+    std::string const key = is_known     ? known->second.known_key
+                            : run.memory ? cli::exact(*run.memory)
+                                         : above.string();
     auto const [found, is_new] = experiments.try_emplace({name, key});
     if (is_new) {
       found->second = {name, where, is_known ? &known->second : nullptr, {}};
@@ -336,13 +347,16 @@ void read_step_logs(fs::path const& folder, std::vector<fs::path> const& logs, s
   source.kind = Kind::step_logs;
   source.path = files::path_text(folder);
   source.rows = experiments.size();
+  std::size_t const least = *warmups.begin(), most = *warmups.rbegin();
+  std::string const untimed =
+      least == most ? std::to_string(most) : std::to_string(least) + " to " + std::to_string(most);
   source.notes.push_back(std::to_string(logs.size()) + (logs.size() == 1 ? " run" : " runs") +
-                         "; the first " + std::to_string(warmup) +
-                         (warmup == 1 ? " step of each was" : " steps of each were") + " not timed");
+                         "; the first " + untimed +
+                         (most == 1 ? " step of each was" : " steps of each were") + " not timed");
   for (auto& [key, experiment] : experiments) {
     if (named[experiment.name] > 1)  // several experiments have this name, for example with different models
       experiment.name += " in " + files::path_text(experiment.folder.filename());
-    Row row = summarized(experiment, warmup);
+    Row row = summarized(experiment);
     row.source = inputs.sources.size();
     inputs.rows.push_back(std::move(row));
   }

@@ -56,7 +56,7 @@ footer{margin-top:44px;color:var(--muted);font-size:13px}footer code{overflow-wr
 @media (max-width:520px){body{padding:18px 14px 40px;font-size:15px}h1{font-size:22px}nav a{display:inline-block;padding:3px 0}
 .scroll td:first-child,.scroll th:first-child{position:sticky;left:0;background:var(--paper)}.scroll tr.u td:first-child{background:var(--soft)}}
 @media print{@page{size:A4 landscape;margin:12mm}body{max-width:none;padding:0;font-size:10pt}nav,.tools,summary{display:none}
-.scroll{overflow:visible}table{font-size:7pt;min-width:0;width:100%}th,td{padding:1.5pt 3pt}th small{font-size:6pt}thead th{white-space:normal}
+.scroll{overflow:visible}table{font-size:7pt;min-width:0;width:100%}th,td{padding:1.5pt 3pt}th small{font-size:6pt}thead th,thead th.n{white-space:normal;overflow-wrap:anywhere;hyphens:auto}
 .figures,.wide .panels{grid-template-columns:repeat(3,1fr);gap:14pt}.panels{grid-template-columns:1fr}figcaption{font-size:7.5pt}h2{break-after:avoid;margin-top:18pt}tr{break-inside:avoid}td.code,td.long{min-width:0}code{font-size:6.5pt}a{color:inherit}}
 )css";
 

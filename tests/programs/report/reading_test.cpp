@@ -162,17 +162,50 @@ TEST_CASE("report: step logs without their comparison are told apart by their me
   CHECK(inputs.rows.size() == 2);
 }
 
+TEST_CASE("report: step logs without their comparison and without memory are never folded over folders") {
+  Folder const folder;
+  for (char const* run : {"one/zs0_fp32/run1", "one/zs0_fp32/run2", "other/zs0_fp32/run1"})
+    folder.write("logs/" + std::string(run) + "/step_log.csv",
+                 "global_step,step_time_s,tokens_per_sec,gpu_max_mem_mb,loss\n1,1,1,,5.0\n2,0.5,200,,4.0\n");
+  Inputs inputs;
+  read_step_logs(folder.path / "logs", step_logs_below(folder.path / "logs"), std::nullopt, inputs);
+  REQUIRE(inputs.rows.size() == 2);
+  CHECK(*inputs.rows[0][Number::repeats] + *inputs.rows[1][Number::repeats] == 3.0);
+}
+
+TEST_CASE("report: a run without --warmup has the warm-up of its comparison") {
+  Folder const folder;
+  std::string const name = "zs0_fp32_ranks2_bs4_sl64";
+  folder.write("results/compare.json",
+               R"({"schema_version": 3, "command": "compare", "environment": {}, "rows": [{"experiment": ")" +
+                   name + R"(", "status": "ok", "model": "tiny", "warmup": 2}]})");
+  folder.write("results/" + name + "/run1/step_log.csv",
+               "global_step,step_time_s,tokens_per_sec,gpu_max_mem_mb,loss\n1,9,1,8.5,5\n2,9,1,8.5,4\n"
+               "3,0.5,200,8.5,3\n");
+  auto const steps_of = [&](std::optional<std::size_t> warmup) {
+    Inputs inputs;
+    read_step_logs(folder.path / "results", step_logs_below(folder.path / "results"), warmup, inputs);
+    return *inputs.rows.at(0)[Number::train_time_s];
+  };
+  CHECK(steps_of(std::nullopt) == 0.5);
+  CHECK(steps_of(1) == 9.5);
+}
+
 TEST_CASE("report: of a folder the newest comparison is read, by whatever name") {
   Folder const folder;
   auto const write = [&](std::string const& name, int age) {
     fs::last_write_time(folder.write("results/" + name, "{}"),
                         fs::file_time_type::clock::now() - std::chrono::hours(age));
   };
-  CHECK_THROWS_AS(file_of(folder.path), tessera::Error const&);
+  CHECK_THROWS_AS(files_of(folder.path), tessera::Error const&);
+  auto const only_file = [&] {
+    auto const files = files_of(folder.path / "results");
+    return files.size() == 1 ? files.front().filename().string() : std::string();
+  };
   write("zero_comparison_20261125_100000.json", 5);
-  CHECK(file_of(folder.path / "results").filename() == "zero_comparison_20261125_100000.json");
+  CHECK(only_file() == "zero_comparison_20261125_100000.json");
   write("compare_20261125_100000.json", 6);  // the full document of the comparison above
-  CHECK(file_of(folder.path / "results").filename() == "compare_20261125_100000.json");
+  CHECK(only_file() == "compare_20261125_100000.json");
   write("compare.json", 7);
   write("offload_comparison_20261125_110000.json", 4);
   write("compare_notes.json", 1);
@@ -181,6 +214,36 @@ TEST_CASE("report: of a folder the newest comparison is read, by whatever name")
   CHECK(found[0].filename() == "offload_comparison_20261125_110000.json");
   CHECK(found[1].filename() == "compare_20261125_100000.json");
   CHECK(found[2].filename() == "compare.json");
+}
+
+TEST_CASE("report: times in the names of comparisons count, not the order in which a folder was copied") {
+  Folder const folder;
+  auto const write = [&](std::string const& name, int age) {
+    fs::last_write_time(folder.write("results/" + name, "{}"),
+                        fs::file_time_type::clock::now() - std::chrono::hours(age));
+  };
+  write("compare_20261125_100000.json", 1);  // copied last
+  write("compare_20261125_120000.json", 2);
+  write("compare_20261125_110000.json", 3);
+  auto found = comparisons_in(folder.path / "results");
+  REQUIRE(found.size() == 3);
+  CHECK(found[0].filename() == "compare_20261125_120000.json");
+  CHECK(found[2].filename() == "compare_20261125_100000.json");
+  write("compare.json", 9);  // an old result must not hide the newer ones
+  CHECK(files_of(folder.path / "results").front().filename() == "compare_20261125_120000.json");
+  write("compare.json", 0);
+  CHECK(files_of(folder.path / "results").front().filename() == "compare.json");
+}
+
+TEST_CASE("report: of a folder without a comparison all JSON files are read") {
+  Folder const folder;
+  folder.write("h200/sizes.json", old_document(3));
+  folder.write("h200/rivals.json", "{}");
+  folder.write("h200/date.txt", "2026");
+  auto const files = files_of(folder.path / "h200");
+  REQUIRE(files.size() == 2);
+  CHECK(files[0].filename() == "rivals.json");
+  CHECK(files[1].filename() == "sizes.json");
 }
 
 TEST_CASE("report: rows that are one program are never ranked, and disturbed rows are not either") {
