@@ -130,6 +130,55 @@ TEST_CASE("compare published: plan accepts the same lines and prints the bytes o
   sh.passes(plan + "--model gpt2 --batch-size 4 --strategies none cpu_optimizer nvme");
 }
 
+TEST_CASE("compare published: plan prints the published figures next to the planned ones") {
+  Published const sh;
+  sh.passes("plan @" TESSERA_SOURCE
+            "/examples/experiments/stage-sweep.flags --models gpt2 --device cuda --memory 80GB "
+            "--no-search --machine h200",
+            R"(
+      zs0, fp16 +45000 +\([0-9]+\) +45 +\([0-9.]+\) +8\.2 +\(3\.04\) +fits optimal
+      here on: device cuda, planned and not run, with the times of h200)");
+  // A published command line selects its comparison itself.
+  shows(sh.passes("plan --model gpt2 --batch-size 4 --device cuda --memory 80GB --no-search"),
+        "published, stage-sweep: stages 0 to 3\nzs3, fp16 +33000");
+}
+
+TEST_CASE("compare published: rows that are refused because a GPU is missing are planned") {
+  Published const sh;
+  std::string const flags =
+      " @" TESSERA_SOURCE "/examples/experiments/stage-sweep.flags --models gpt2 --device cuda ";
+  auto const end = sh.run("CUDA_VISIBLE_DEVICES= compare --json rows.json" + flags);
+  CHECK(end.code == 3);
+  if (!has(end.err, "device cuda is not part of this build")) return;  // this build trains on GPUs
+  shows(end.out, R"(
+      zs0, fp16 +45000 +- +45 +- +8\.2 +\(3\.04\) +refused
+      \(in brackets\): planned memory)");
+  sh.passes("plan --memory 80GB --no-search --json plan.json" + flags);
+  Json const rows = field(sh.json("rows.json"), "rows"), plans = field(sh.json("plan.json"), "rows");
+  REQUIRE(rows.size() == plans.size());
+  for (std::size_t at = 0; at < rows.size(); ++at) {
+    CHECK(rows[at].at("planned_gpu_mem_mb") == plans[at].at("planned_gpu_mem_mb"));
+    CHECK(rows[at].at("peak_gpu_mem_mb").is_null());
+    CHECK(rows[at].at("published").at("ratios").empty());
+    CHECK(plans[at].at("published").at("figures") == rows[at].at("published").at("figures"));
+  }
+}
+
+TEST_CASE("compare published: the folder of a known model has the published figures of this model") {
+  Published const sh;
+  sh.write("gpt2-medium/config.json", R"({"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"],
+    "n_layer": 24, "n_head": 16, "n_embd": 1024, "n_positions": 1024, "vocab_size": 50257,
+    "activation_function": "gelu_new"})");
+  std::string const plan =
+      "plan --device cuda --memory 80GB --no-search --published zero-medium --ranks 1 --batch 4 "
+      "--sequence 128 --stages dp,1 --precisions fp16 --offloads none --model ";
+  sh.passes("cp -r gpt2-medium mine; " + plan + "mine", R"(
+      zs1, fp16 +52\.10
+      models: mine has the sizes of gpt2-medium)");
+  // A vocabulary of another size makes another model.
+  sh.passes("sed -i s/50257/50304/ mine/config.json; " + plan + "mine", "published: no row here has");
+}
+
 TEST_CASE("compare published: each published row is a row of the plan of its file of flags") {
   Published const sh;
   std::string const folder = TESSERA_SOURCE "/examples/experiments/";
@@ -162,7 +211,7 @@ TEST_CASE("compare published: rows that do not fit get the plan in brackets, and
       published, large-models: ZeRO-2 and ZeRO-3
       zs3, fp16, 8 ranks +3000 +- +680 +- +72 +\([0-9.]+\) +- +- +oom +optimal
       zs2, fp16, 8 ranks +OOM
-      \(in brackets\): planned, because the row did not run here
+      \(in brackets\): planned memory, and predicted times, of a row that did not run here
       published on: eight A100 80 GB
       here on: [^\n]+, ranks as threads of the processor
       assumed: fp16

@@ -462,13 +462,14 @@ int run(int argc, char const* const* argv) {
   document.environment["machine_source"] = cli::machine_source(settings.times);
   document.environment["product_tflops"] = product_rates(points);
   std::vector<results::Measurements> rows;
+  cli::PublishedModels const published_models = cli::published_models(points);
   auto const add_rows = [&](std::vector<Measured> const& measured) {
     std::string schedules;
     for (Measured const& row : measured) schedules += row.schedule_hash + "\n";
     document.environment["schedule_hash"] = hash_of(schedules);
     rows = measurements(measured, settings, facts);
     document.rows = result_rows(measured, rows);
-    cli::add_published(document.rows, settings.published);
+    cli::add_published(document.rows, settings.published, published_models);
   };
   double writing_s = 0.0;
   auto row_began = began;
@@ -489,7 +490,7 @@ int run(int argc, char const* const* argv) {
   document.wall_s = seconds_since(began);
   log << "\n" << table_text(measured, rows, terminal);
   log << cli::published_text(document.rows, settings.published, machine_text(document.environment, facts),
-                             terminal);
+                             terminal, published_models);
   if (settings.minute) log << left_out_text(settings, requested, measured.size(), all_rows, terminal);
   for (auto const& text : outputs.finish(document, measured)) log << text << "\n";
   cli::warn_of_plans(settings.plans.get());

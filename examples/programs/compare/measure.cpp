@@ -391,7 +391,7 @@ void add_plan(Measured& row, Point const& point, TrainerOptions const& options, 
   auto list = units({point.split.batch, point.sequence});
   row.params = parameter_count(list);
   row.trainable = trainable_count(list);
-  if (point.refusal) return;
+  if (point.refusal && !point.can_be_planned()) return;
   // This is the step plan of rank 0: the schedule and the buffers of its training step. Rank 0 needs the most
   // memory: all shards have the same size, and if only one rank updates the weights, it is rank 0.
   StepShape const shape =

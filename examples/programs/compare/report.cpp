@@ -130,6 +130,21 @@ void add_gpu_use(Measurements& row, std::vector<Repeat> const& repeats, int gpus
   row.energy_j = power ? std::optional(*power * time) : std::nullopt;
   row.temp_start_c = repeats.front().gpus->temp_start_c;
   row.temp_end_c = repeats.back().gpus->temp_end_c;
+  row.temp_min_c = repeats.front().gpus->temp_min_c;
+  row.temp_max_c = repeats.front().gpus->temp_max_c;
+  std::vector<double> each = repeats.front().gpus->peak_power_each_w;
+  for (Repeat const& repeat : repeats) {
+    cli::GpuUse const& use = *repeat.gpus;
+    row.temp_min_c = row.temp_min_c && use.temp_min_c
+                         ? std::optional(std::min(*row.temp_min_c, *use.temp_min_c))
+                         : std::nullopt;
+    row.temp_max_c = row.temp_max_c && use.temp_max_c
+                         ? std::optional(std::max(*row.temp_max_c, *use.temp_max_c))
+                         : std::nullopt;
+    each.resize(std::min(each.size(), use.peak_power_each_w.size()));
+    for (std::size_t at = 0; at < each.size(); ++at) each[at] = std::max(each[at], use.peak_power_each_w[at]);
+  }
+  if (!each.empty()) row.peak_power_each_w.emplace(each.begin(), each.end());
 }
 
 /// Writes the used device memory to the result row `row`: the maximum over the trainings of the row

@@ -27,6 +27,9 @@ struct GpuUse {
   /// in W; the mean is from energy counters if all GPUs have them
   std::optional<double> power_w, peak_power_w;
   std::optional<double> temp_start_c, temp_end_c;  ///< degrees Celsius of the hottest GPU
+  std::optional<double> temp_min_c, temp_max_c;    ///< the lowest and the highest of all GPUs and samples
+  /// in W, the peak of each GPU in the order of the ranks; empty if a GPU does not report its power
+  std::vector<double> peak_power_each_w = {};
 };
 
 /// Computes the use of GPUs from samples.
@@ -50,9 +53,16 @@ class GpuSums {
       return all;
     };
     Moment last{now, sum([](auto const& gpu) { return gpu.energy_j; }), std::nullopt};
-    for (nvml::Sample const& gpu : gpus)
-      if (gpu.temperature_c)
-        last.temp_c = std::max(last.temp_c.value_or(-300.0), static_cast<double>(*gpu.temperature_c));
+    peaks_.resize(gpus.size());
+    for (std::size_t at = 0; at < gpus.size(); ++at) {
+      if (auto const power = power_of(gpus[at]); power)
+        peaks_[at] = std::max(peaks_[at].value_or(0.0), static_cast<double>(*power));
+      if (!gpus[at].temperature_c) continue;
+      double const temp_c = *gpus[at].temperature_c;
+      last.temp_c = std::max(last.temp_c.value_or(temp_c), temp_c);
+      coldest_ = std::min(coldest_.value_or(temp_c), temp_c);
+      hottest_ = std::max(hottest_.value_or(temp_c), temp_c);
+    }
     util_.add(sum([](auto const& gpu) { return gpu.utilization_pct; }), static_cast<double>(gpus.size()));
     power_.add(sum(power_of), 1.0);
     if (!first_) first_ = last;
@@ -64,7 +74,10 @@ class GpuSums {
   /// Returns the use since the first sample; nullopt if the samples span less than `min_seconds`.
   std::optional<GpuUse> use() const {
     if (!first_ || last_.seconds - first_->seconds < min_seconds) return std::nullopt;
-    GpuUse found{util_.mean(), power_.mean(), power_.most(), first_->temp_c, last_.temp_c};
+    GpuUse found{util_.mean(), power_.mean(), power_.most(), first_->temp_c,
+                 last_.temp_c, coldest_,      hottest_};
+    if (power_.most())
+      for (auto const& peak : peaks_) found.peak_power_each_w.push_back(*peak);
     if (first_->energy_j && last_.energy_j && *last_.energy_j > *first_->energy_j)
       found.power_w = (*last_.energy_j - *first_->energy_j) / (last_.seconds - first_->seconds);
     return found;
@@ -97,6 +110,8 @@ class GpuSums {
   Moment last_;
   std::int64_t samples_ = 0;
   Mean util_, power_;
+  std::vector<std::optional<double>> peaks_;  // the highest power of each GPU
+  std::optional<double> coldest_, hottest_;
 };
 
 /// Samples GPUs on a thread while the object exists. `gpus` are their NVML indices.

@@ -86,6 +86,7 @@ struct Settings {
   bool no_search = false, schedule = false;
   bool checkpoint_async = false;  ///< also set in `trainer`
   cli::ConfigFile file;
+  cli::Names published;  ///< published comparisons with which the plans are compared
 };
 
 cli::Names const preferences = {"speed", "memory", "efficiency"};
@@ -135,6 +136,13 @@ void declare(cli::CommandLine& line, Settings& settings) {
   line.real("--search-time", settings.search_time,
             "seconds for each of a row's two searches; a search that runs out of time shows + or ?",
             {.min = 0.0, .max = 86400.0, .open_below = true});
+  line.list("--published", "NAME,...", "", "print these published figures next to the plans",
+            [&](std::string const& flag, cli::Names const& items) {
+              settings.published.clear();
+              for (auto const& item : items)
+                settings.published.push_back(cli::choice(flag, item, cli::published_names()));
+              settings.published = cli::distinct(settings.published);
+            });
   cli::add_defaults_flag(line, settings.defaults);
   cli::add_config_flags(line, settings.file);
   line.group("Flags of compare, accepted here without effect on memory or time");
@@ -147,10 +155,6 @@ void declare(cli::CommandLine& line, Settings& settings) {
   line.real("--learning-rate,--lr", unused.real, "learning rate of the optimizer", cli::at_least(0.0));
   line.text("--output-dir", "FOLDER", unused.text, "folder of the files of compare");
   line.toggle("--timestamp", unused.said, "put the time into the names of these files");
-  line.list("--published", "NAME,...", "", "published figures for comparison",
-            [](std::string const& flag, cli::Names const& items) {
-              for (auto const& item : items) cli::choice(flag, item, cli::published_names());
-            });
 }
 
 Json limit_json(std::int64_t bytes) { return bytes == MemoryLimit::none ? Json(nullptr) : Json(bytes); }
@@ -195,6 +199,24 @@ Json to_json(Planned const& row, MemoryLimit const& limit, Planned const* picked
   json["predicted_guessed_pct"] = rate ? Json(100.0 * row.predicted.guessed) : Json(nullptr);
   json["prediction_reason"] = cli::or_null(row.predicted.reason);
   return json;
+}
+
+/// Returns the plans as rows of result files without measured values, for the comparison with published rows.
+std::vector<results::Row> result_rows(std::vector<Planned> const& rows) {
+  std::vector<results::Row> list;
+  for (Planned const& row : rows) {
+    results::Row& json = list.emplace_back(results::empty_row());
+    cli::describe_point(json, row.point);
+    json["status"] = row.status;
+    if (!row.is_planned()) continue;
+    json["planned_gpu_mem_mb"] = cli::mebibytes(row.on(Tier::device));
+    json["planned_host_mem_mb"] = cli::mebibytes(row.on(Tier::host));
+    if (auto const rate = row.predicted.tokens_per_second()) {
+      json["predicted_step_time_s"] = *row.predicted.step_s;
+      json["predicted_tokens_per_sec"] = *rate;
+    }
+  }
+  return list;
 }
 
 /// Returns a size as text: "1.50 GiB", "12.3 MiB", "7.8 KiB", "640 B".
@@ -496,6 +518,13 @@ int run(int argc, char const* const* argv) {
   log << "\n"
       << cli::left_out_text(left_out, terminal, "the output of --json has them") << predictions_text(rows)
       << picks_text(rows, limit, settings, preferred) << warnings_text(rows);
+  std::vector<results::Row> compared = result_rows(rows);
+  cli::PublishedModels const models = cli::published_models(points);
+  cli::add_published(compared, settings.published, models);
+  log << cli::published_text(compared, settings.published,
+                             "device " + settings.matrix.device + ", planned and not run" +
+                                 (settings.times ? ", with the times of " + settings.machine.string() : ""),
+                             terminal, models);
   if (!settings.json.empty()) {
     Json document = Json::object();
     document["schema_version"] = results::schema_version;
@@ -503,8 +532,11 @@ int run(int argc, char const* const* argv) {
     document["environment"] = cli::environment(device_facts(points.front().recipe.device));
     document["environment"]["machine_source"] = cli::machine_source(settings.times);
     Json list = Json::array();
-    for (Planned const& row : rows)
+    for (std::size_t at = 0; at < rows.size(); ++at) {
+      Planned const& row = rows[at];
       list.push_back(to_json(row, limit, pick_by_what_is_known(rows, family(row.point), preferred)));
+      if (compared[at].contains("published")) list.back()["published"] = compared[at]["published"];
+    }
     document["rows"] = std::move(list);
     std::string const text = document.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
     if (stdout_is_data) {

@@ -30,40 +30,120 @@ struct Figure {
   double factor;  ///< converts the column to the published unit
   int decimals;
   char const* planned = nullptr;  ///< the column with the planned value, for rows that did not run
-  /// whether our value is multiplied by the number of ranks (`ranks`), divided by it (`per_rank`), or neither
-  enum class By { one, ranks, per_rank } by = By::one;
+  /// whether our value is multiplied by the number of ranks (`ranks`), or not
+  enum class By { one, ranks } by = By::one;
   /// the condition under which our value is comparable. `any`: always. `of_samples`: both trainings have the
   /// same samples per epoch. `all`: both trainings also have the same number of epochs.
   enum class Epochs { any, of_samples, all } epochs = Epochs::any;
+  /// the column with the standard deviation of our value over repeats, in the unit of `field`
+  char const* deviation = nullptr;
+  int element = -1;               ///< the element of `field` if this is an array
+  bool planned_per_rank = false;  ///< whether the planned value is of all ranks and divided by their number
+  bool planned_for_one = false;   ///< whether the planned value is comparable only for one rank
 };
 
 // Converts our unit MB (2^20 bytes) to the unit GB (10^9 bytes), which the publications use.
 constexpr double decimal_gb = 1024.0 * 1024.0 / 1e9;
+constexpr char predicted_rate[] = "predicted_tokens_per_sec", predicted_step[] = "predicted_step_time_s";
 constexpr auto figures = std::to_array<Figure>({
-    {"tokens_per_sec", "tok/s", "median_tokens_per_sec", 1.0, 0},
-    {"tokens_per_sec_per_gpu", "tok/s a rank", "tokens_per_sec_per_rank", 1.0, 0},
-    {"speedup_over_one", "speed-up", "scaling_efficiency", 1.0, 2, nullptr, Figure::By::ranks},
-    {"step_ms", "ms/step", "avg_step_time_s", 1e3, 1},
-    {"step_s", "s/step", "avg_step_time_s", 1.0, 3},
-    {"epoch_s", "s/epoch", "avg_epoch_time_s", 1.0, 2, nullptr, Figure::By::one, Figure::Epochs::of_samples},
-    {"samples_per_sec", "samples/s", "samples_per_sec", 1.0, 2},
-    {"peak_mb", "peak MB", "peak_gpu_mem_mb", 1.0, 0, "planned_gpu_mem_mb"},
-    {"peak_gb", "peak GB", "peak_gpu_mem_mb", decimal_gb, 2, "planned_gpu_mem_mb"},
-    {"cpu_gb", "CPU GB", "process_mem_mb", decimal_gb, 1},
-    {"gpu_util_pct", "GPU %", "avg_gpu_util_pct", 1.0, 1},
-    {"peak_power_w_gpu0", "peak W, GPU 0", "peak_power_w", 1.0, 0, nullptr, Figure::By::per_rank},
-    {"peak_power_w_gpu1", "peak W, GPU 1", "peak_power_w", 1.0, 0, nullptr, Figure::By::per_rank},
-    {"temp_start_c", "first C", "temp_start_c", 1.0, 0},
-    {"temp_end_c", "last C", "temp_end_c", 1.0, 0},
-    {"first_epoch_loss", "loss of epoch 1", "first_epoch_loss", 1.0, 4, nullptr, Figure::By::one,
-     Figure::Epochs::of_samples},
-    {"final_epoch_loss", "of the last", "final_epoch_loss", 1.0, 4, nullptr, Figure::By::one,
-     Figure::Epochs::all},
+    {.name = "tokens_per_sec",
+     .header = "tok/s",
+     .field = "median_tokens_per_sec",
+     .factor = 1.0,
+     .decimals = 0,
+     .planned = predicted_rate,
+     .deviation = "std_tokens_per_sec"},
+    {.name = "tokens_per_sec_per_gpu",
+     .header = "tok/s a rank",
+     .field = "tokens_per_sec_per_rank",
+     .factor = 1.0,
+     .decimals = 0,
+     .planned = predicted_rate,
+     .planned_per_rank = true},
+    {.name = "speedup_over_one",
+     .header = "speed-up",
+     .field = "scaling_efficiency",
+     .factor = 1.0,
+     .decimals = 2,
+     .by = Figure::By::ranks},
+    {.name = "step_ms",
+     .header = "ms/step",
+     .field = "avg_step_time_s",
+     .factor = 1e3,
+     .decimals = 1,
+     .planned = predicted_step},
+    {.name = "step_s",
+     .header = "s/step",
+     .field = "avg_step_time_s",
+     .factor = 1.0,
+     .decimals = 3,
+     .planned = predicted_step,
+     .deviation = "std_step_time_s"},
+    {.name = "epoch_s",
+     .header = "s/epoch",
+     .field = "avg_epoch_time_s",
+     .factor = 1.0,
+     .decimals = 2,
+     .epochs = Figure::Epochs::of_samples},
+    {.name = "samples_per_sec",
+     .header = "samples/s",
+     .field = "samples_per_sec",
+     .factor = 1.0,
+     .decimals = 2},
+    {.name = "peak_mb",
+     .header = "peak MB",
+     .field = "peak_gpu_mem_mb",
+     .factor = 1.0,
+     .decimals = 0,
+     .planned = "planned_gpu_mem_mb"},
+    {.name = "peak_gb",
+     .header = "peak GB",
+     .field = "peak_gpu_mem_mb",
+     .factor = decimal_gb,
+     .decimals = 2,
+     .planned = "planned_gpu_mem_mb"},
+    {.name = "cpu_gb",
+     .header = "CPU GB",
+     .field = "process_mem_mb",
+     .factor = decimal_gb,
+     .decimals = 1,
+     .planned = "planned_host_mem_mb",
+     .planned_for_one = true},
+    {.name = "gpu_util_pct", .header = "GPU %", .field = "avg_gpu_util_pct", .factor = 1.0, .decimals = 1},
+    {.name = "peak_power_w_gpu0",
+     .header = "peak W, GPU 0",
+     .field = "peak_power_each_w",
+     .factor = 1.0,
+     .decimals = 0,
+     .element = 0},
+    {.name = "peak_power_w_gpu1",
+     .header = "peak W, GPU 1",
+     .field = "peak_power_each_w",
+     .factor = 1.0,
+     .decimals = 0,
+     .element = 1},
+    {.name = "temp_start_c", .header = "first C", .field = "temp_start_c", .factor = 1.0, .decimals = 0},
+    {.name = "temp_end_c", .header = "last C", .field = "temp_end_c", .factor = 1.0, .decimals = 0},
+    {.name = "temp_min_c", .header = "lowest C", .field = "temp_min_c", .factor = 1.0, .decimals = 0},
+    {.name = "temp_max_c", .header = "highest C", .field = "temp_max_c", .factor = 1.0, .decimals = 0},
+    {.name = "first_epoch_loss",
+     .header = "loss of epoch 1",
+     .field = "first_epoch_loss",
+     .factor = 1.0,
+     .decimals = 4,
+     .epochs = Figure::Epochs::of_samples},
+    {.name = "final_epoch_loss",
+     .header = "of the last",
+     .field = "final_epoch_loss",
+     .factor = 1.0,
+     .decimals = 4,
+     .epochs = Figure::Epochs::all},
 });
 
 static_assert(std::ranges::all_of(figures, [](Figure const& figure) {
   return results::is_column(figure.field) &&
-         (figure.planned == nullptr || results::is_column(figure.planned));
+         (figure.planned == nullptr || results::is_column(figure.planned)) &&
+         (figure.deviation == nullptr || results::is_column(figure.deviation));
 }));
 
 Row const& comparisons() {
@@ -77,11 +157,15 @@ Row const& comparison(std::string const& name) {
 }
 
 /// `of` is a published comparison, and `row` is a row of our results. Returns the row of `of` with the same
-/// recipe and shape as `row`; null if there is none.
-Row const* printed_for(Row const& row, Row const& of) {
+/// recipe and shape as `row`; null if there is none. `models` maps names of models to published names.
+Row const* printed_for(Row const& row, Row const& of, PublishedModels const& models) {
+  std::string const own = row.at("model").is_string() ? row.at("model").get<std::string>() : std::string();
+  auto const known = models.find(own);
+  std::string const& model = known == models.end() ? own : known->second;
   for (Row const& printed : of.at("rows")) {
-    bool same = printed.at("ranks") == row.at("world") && row.at("accumulation") == 1;
-    for (char const* key : {"model", "sharding", "precision", "offload", "batch", "sequence"})
+    bool same =
+        printed.at("ranks") == row.at("world") && row.at("accumulation") == 1 && printed.at("model") == model;
+    for (char const* key : {"sharding", "precision", "offload", "batch", "sequence"})
       same = same && printed.at(key) == row.at(key);
     if (same) return &printed;
   }
@@ -103,13 +187,25 @@ std::optional<double> ours(Row const& row, Row const& of, Figure const& figure) 
   if (!same_epochs(row, of, figure)) return std::nullopt;
   bool const ran = row.at("status") == "ok";
   if (!ran && figure.planned == nullptr) return std::nullopt;
-  Row const& value = row.at(ran ? figure.field : figure.planned);
-  if (!value.is_number()) return std::nullopt;
+  Row const* value = &row.at(ran ? figure.field : figure.planned);
+  if (ran && figure.element >= 0) {
+    auto const element = static_cast<std::size_t>(figure.element);
+    if (!value->is_array() || value->size() <= element) return std::nullopt;
+    value = &value->at(element);
+  }
+  if (!value->is_number()) return std::nullopt;
   double const ranks = row.at("world").get<double>();
-  double const number = value.get<double>() * figure.factor;
-  return figure.by == Figure::By::ranks      ? number * ranks
-         : figure.by == Figure::By::per_rank ? number / ranks
-                                             : number;
+  double const number = value->get<double>() * figure.factor;
+  if (!ran && figure.planned_for_one && ranks > 1.0) return std::nullopt;
+  if (!ran) return figure.planned_per_rank ? number / ranks : number;
+  return figure.by == Figure::By::ranks ? number * ranks : number;
+}
+
+/// Returns the standard deviation of our value over repeats, in the published unit; nullopt if it is unknown.
+std::optional<double> our_deviation(Row const& row, Figure const& figure) {
+  if (figure.deviation == nullptr || row.at("status") != "ok") return std::nullopt;
+  Row const& value = row.at(figure.deviation);
+  return value.is_number() ? std::optional(value.get<double>() * figure.factor) : std::nullopt;
 }
 
 /// Returns the name of a published row, for example "stage 2, fp16, cpu_optimizer, 4 ranks".
@@ -138,12 +234,17 @@ std::vector<Figure const*> figures_of(Row const& of) {
   return found;
 }
 
-/// Returns a published figure as text, with as many digits as were published, and with its deviation if it
-/// was published.
+/// Returns a published figure as text, with its deviation if it was published. A figure has as many digits as
+/// were published, but at most as many decimal places as our value next to it.
 std::string published_cell(Row const& printed, Figure const& figure) {
   Row const in_words = printed.value("printed", Row::object());
-  std::string cell = in_words.contains(figure.name) ? in_words.at(figure.name).get<std::string>()
-                                                    : shortest(printed.at("figures").at(figure.name));
+  double const number = printed.at("figures").at(figure.name);
+  std::string cell =
+      in_words.contains(figure.name) ? in_words.at(figure.name).get<std::string>() : shortest(number);
+  std::size_t const point = cell.find('.');
+  if (!in_words.contains(figure.name) && point != cell.npos &&
+      cell.size() - point - 1 > static_cast<std::size_t>(figure.decimals))
+    cell = fixed(number, figure.decimals);
   Row const deviations = printed.value("deviations", Row::object());
   if (deviations.contains(figure.name))
     cell += " +- " + fixed(deviations.at(figure.name), figure.decimals + 1);
@@ -157,7 +258,9 @@ Names cells_of(Row const& printed, Row const& row, Row const& of, std::vector<Fi
   bool const ran = row.at("status") == "ok", fitted = printed.contains("figures");
   for (Figure const* figure : known) {
     auto const here = ours(row, of, *figure);
-    std::string const mine = here ? fixed(*here, figure->decimals) : std::string("-");
+    std::string mine = here ? fixed(*here, figure->decimals) : std::string("-");
+    if (auto const deviation = our_deviation(row, *figure); here && deviation)
+      mine += " +- " + fixed(*deviation, figure->decimals + 1);
     bool const has = fitted && printed.at("figures").contains(figure->name);
     double const theirs = has ? printed.at("figures").at(figure->name).get<double>() : 0.0;
     cells.push_back(has ? published_cell(printed, *figure) : fitted ? "-" : "OOM");
@@ -170,7 +273,7 @@ Names cells_of(Row const& printed, Row const& row, Row const& of, std::vector<Fi
 }
 
 std::string text_of(Row const& of, std::vector<Row> const& rows, std::string const& machine,
-                    Terminal const& terminal) {
+                    Terminal const& terminal, PublishedModels const& models) {
   std::vector<Figure const*> const known = figures_of(of);
   std::vector<Table::Column> columns = {{"row", false, 100}};
   for (std::size_t at = 0; at < known.size(); ++at) {
@@ -184,14 +287,16 @@ std::string text_of(Row const& of, std::vector<Row> const& rows, std::string con
   Table table(std::move(columns));
   std::string const software = of.at("software");
   table.heading("published, " + of.at("name").get<std::string>() + ": " + of.at("title").get<std::string>());
-  Names cannot_be, not_equal = texts(of.at("remarks"));
+  Names cannot_be, sizes, not_equal = texts(of.at("remarks"));
   std::size_t repeated = 0;
   bool planned = false, threads = false;
   Row const* other_epochs = nullptr;
   for (Row const& row : rows) {
-    Row const* const printed = printed_for(row, of);
+    Row const* const printed = printed_for(row, of, models);
     if (printed == nullptr) continue;
     ++repeated;
+    std::string const own = row.at("model"), &model = printed->at("model").get_ref<std::string const&>();
+    if (own != model) sizes.push_back(own + " has the sizes of " + model);
     table.row(cells_of(*printed, row, of, known));
     planned = planned || (row.at("status") != "ok" && std::any_of(known.begin(), known.end(), [&](auto* one) {
                             return ours(row, of, *one).has_value();
@@ -208,9 +313,10 @@ std::string text_of(Row const& of, std::vector<Row> const& rows, std::string con
   auto const say = [&](std::string const& what, Names const& list) {
     if (!list.empty()) out += wrapped(what + ": " + joined(list, "; "), terminal.width) + "\n";
   };
-  if (planned) say("(in brackets)", {"planned, because the row did not run here; the reason is above"});
+  if (planned) say("(in brackets)", {"planned memory, and predicted times, of a row that did not run here"});
   say("published on", {of.at("machine").get<std::string>() + (software.empty() ? "" : ", " + software)});
   say("here on", {machine + (threads ? ", ranks as threads of the processor" : "")});
+  say("models", distinct(sizes));
   say("assumed", texts(of.at("assumed")));
   if (other_epochs != nullptr) {
     auto const epochs = [](Row const& count, Row const& samples) {
@@ -235,13 +341,13 @@ Names published_names() {
   return names;
 }
 
-void add_published(std::vector<Row>& rows, Names const& names) {
+void add_published(std::vector<Row>& rows, Names const& names, PublishedModels const& models) {
   for (Row& row : rows)
     for (auto const& name : names) {
       Row const& of = comparison(name);
-      Row const* const printed = printed_for(row, of);
+      Row const* const printed = printed_for(row, of, models);
       if (printed == nullptr) continue;
-      Row found = {{"comparison", name}, {"machine", of.at("machine")}};
+      Row found = {{"comparison", name}, {"machine", of.at("machine")}, {"model", printed->at("model")}};
       found["figures"] = printed->value("figures", Row::object());
       found["deviations"] = printed->value("deviations", Row::object());
       found["ratios"] = Row::object();
@@ -257,10 +363,10 @@ void add_published(std::vector<Row>& rows, Names const& names) {
 }
 
 std::string published_text(std::vector<Row> const& rows, Names const& names, std::string const& machine,
-                           Terminal const& terminal) {
+                           Terminal const& terminal, PublishedModels const& models) {
   std::string out;
   for (auto const& name : names)
-    if (std::string const text = text_of(comparison(name), rows, machine, terminal); !text.empty())
+    if (std::string const text = text_of(comparison(name), rows, machine, terminal, models); !text.empty())
       out += "\n" + text;
   if (!out.empty() || names.empty()) return out;
   return "\n" +

@@ -3,6 +3,7 @@
 // shape. The published figures are in examples/experiments/published.json.
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -17,16 +18,23 @@ namespace cli {
 /// Returns the names of all published comparisons.
 Names published_names();
 
+/// Maps the name of a model in our rows to the published name of a model with the same sizes. A model that
+/// was read from a folder has the folder's path as its name.
+using PublishedModels = std::map<std::string, std::string>;
+
 /// Adds the field `published` to each row that repeats a row of one of the given published comparisons. The
 /// field holds the comparison's name and machine, and the published figures. If our row was measured, it also
 /// holds the ratios of our figures to the published ones.
-void add_published(std::vector<results::Row>& rows, Names const& comparisons);
+void add_published(std::vector<results::Row>& rows, Names const& comparisons,
+                   PublishedModels const& models = {});
 
 /// Returns one table for each given comparison, if our rows repeat at least one of its rows. The table has
-/// the published figures, our figures, and their ratios. The text below the table names the two machines and
-/// the differences in method. `machine` is the name of our machine.
+/// the published figures, our figures, and their ratios. A row that did not run has its planned figures in
+/// brackets. The text below the table names the two machines and the differences in method. `machine` is the
+/// name of our machine.
 std::string published_text(std::vector<results::Row> const& rows, Names const& comparisons,
-                           std::string const& machine, Terminal const& terminal);
+                           std::string const& machine, Terminal const& terminal,
+                           PublishedModels const& models = {});
 
 }  // namespace cli
 }  // namespace programs

@@ -230,7 +230,10 @@ struct Column {
   COLUMN(measured, number, nvme_gb_per_s, \
          .about = "10^9 bytes read and written per second of a busy disk lane, summed over ranks", \
          .title = "disk", .unit = unit::gigabytes_per_second, \
-         .terminal = {"disk\nGB/s", 4, 2, Best::none, "nvme_write_mb"})
+         .terminal = {"disk\nGB/s", 4, 2, Best::none, "nvme_write_mb"}) \
+  COLUMN(measured, number, temp_min_c, .about = "lowest temperature of a GPU", .is_signed = true) \
+  COLUMN(measured, number, temp_max_c, .about = "highest temperature of a GPU", .is_signed = true) \
+  COLUMN(measured, numbers, peak_power_each_w, .about = "highest power of each GPU, in the order of ranks")
 // clang-format on
 
 /// The measured values of a row.

@@ -139,6 +139,8 @@ class RunFigures {
     summary["energy_j"] = use_ && use_->power_w ? Json(*use_->power_w * rates.seconds()) : Json(nullptr);
     summary["temp_start_c"] = of_use(&GpuUse::temp_start_c);
     summary["temp_end_c"] = of_use(&GpuUse::temp_end_c);
+    summary["temp_min_c"] = of_use(&GpuUse::temp_min_c);
+    summary["temp_max_c"] = of_use(&GpuUse::temp_max_c);
     summary["allocated_mb"] = memory_ ? Json(mebibytes(memory_->allocated)) : Json(nullptr);
     bool const known = memory_ && memory_->library;
     summary["library_mb"] = known ? Json(mebibytes(*memory_->library)) : Json(nullptr);

@@ -22,6 +22,7 @@
 
 #include "cli/command_line.hpp"
 #include "cli/slot_flags.hpp"
+#include "results/published.hpp"
 #include "results/results.hpp"
 #include "workload/batches.hpp"
 #include "workload/mesh.hpp"
@@ -186,6 +187,11 @@ struct Point {
   std::size_t number = 0;  ///< the index of the row among all rows of the command
 
   int world() const { return static_cast<int>(split.ranks); }
+  /// Returns whether the row can be planned. A row that is refused only because this build or this machine
+  /// lacks its device has an exact plan.
+  bool can_be_planned() const {
+    return !broken_rule(recipe) && !unsupported_reason(recipe) && model.can_run();
+  }
   /// Returns a heading for the rows that have this model, precision and shape. The rows under one heading
   /// differ only in sharding and offload.
   std::string group() const {
@@ -386,6 +392,15 @@ inline std::vector<Point> make_matrix(
             for (SlotNames const& names : answers) add_recipe(names);
           }
   return points;
+}
+
+/// Returns the published name of each model of the rows whose own name differs from it, see known_name.
+inline PublishedModels published_models(std::vector<Point> const& points) {
+  PublishedModels models;
+  for (Point const& point : points)
+    if (std::string known = known_name(point.model); known != point.model.name)
+      models.emplace(point.model.name, std::move(known));
+  return models;
 }
 
 /// Maps each flag that was not given to the value that the program derived for it. If the value differs

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cmath>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -245,6 +246,22 @@ inline ModelChoice model_choice(std::string const& flag, std::string const& text
   std::string const near = nearest(text, all);
   refuse(flag + ": " + in_quotes(text) + " is not known, the nearest is '" + near + "'; choose from " +
          joined(all) + ", name a folder with a config.json or a file of llm.c, or write " + model_forms());
+}
+
+/// Returns the name of the known model that has the same sizes, positions and vocabulary as `model`, for
+/// example "gpt2-medium" for a folder into which it was downloaded; the model's own name if there is none.
+/// `model` must have its sizes (with_sizes).
+inline std::string known_name(ModelChoice const& model) {
+  std::string name = model.name;
+  detail::for_each_named([&](ModelFamily const& family, NamedModel const& known) {
+    if (&family != model.family || name != model.name) return;
+    ModelSpec const spec = family.spec(known);
+    bool same = spec.positions == model.sizes.positions && spec.vocabulary == model.sizes.vocabulary;
+    for (ModelKey const& key : family.keys)
+      same = same && model.sizes.number(key.name, NAN) == spec.number(key.name);
+    if (same) name = known.name;
+  });
+  return name;
 }
 
 /// Prints a warning if the user gave the model's name on the Hugging Face hub. Nothing is downloaded, so the

@@ -71,21 +71,67 @@ TEST_CASE("the closing table has what was published, what is here, and their rat
   CHECK(cli::published_text(rows, {}, "NVIDIA H200", {}).empty());
 }
 
-TEST_CASE("peaks of power are held against ours, temperatures are shown as the range that was printed") {
+TEST_CASE(
+    "the peak power of each GPU is held against that of the same GPU, temperatures against their range") {
   Row row = row_of("zs2", "ok");
   row["world"] = 2;
   row["batch"] = 8;
   row["sequence"] = 1024;
   row["avg_power_w"] = 1200.0;
   row["peak_power_w"] = 1350.0;
+  row["peak_power_each_w"] = {690.0, 675.0};
   row["temp_start_c"] = 40.0;
   row["temp_end_c"] = 60.0;
+  row["temp_min_c"] = 35.0;
+  row["temp_max_c"] = 62.0;
   std::string const text = cli::published_text({row}, {"zero2-two-h100"}, "two GPUs", {});
-  CHECK(holds(text, "529   675   1.28"));
+  CHECK(holds(text, "529   690   1.30"));
   CHECK(holds(text, "540   675   1.25"));
   CHECK(holds(text, "28-29    40   1.38"));
   CHECK(holds(text, "30-31    60   1.94"));
+  CHECK(holds(text, "28    35   1.25"));
+  CHECK(holds(text, "31    62   2.00"));
   CHECK(holds(text, "529 W and 540 W, of 700, are the peaks of GPU 0 and GPU 1"));
+  row["peak_power_each_w"] = {690.0};  // of one GPU only
+  CHECK(holds(cli::published_text({row}, {"zero2-two-h100"}, "two GPUs", {}), "540     -"));
+}
+
+TEST_CASE("the deviation of a published figure has ours next to it") {
+  Row row = row_of("zs3", "ok");
+  row["batch"] = 32;
+  row["sequence"] = 128;
+  row["median_tokens_per_sec"] = 23845.97;
+  row["std_tokens_per_sec"] = 120.26;
+  row["std_step_time_s"] = 0.00123;
+  CHECK(holds(cli::published_text({row}, {"zero-stages-gpt2"}, "", {}),
+              "11923 +- 282.6  23846 +- 120.3   2.00"));
+  CHECK(holds(cli::published_text({row}, {"zero-stages-gpt2"}, "", {}), "0.361 +- 0.0085  0.022 +- 0.0012"));
+}
+
+TEST_CASE("a model from a folder has the figures of the model with its sizes") {
+  std::vector<Row> rows = {row_of("zs0", "ok")};
+  rows[0]["model"] = "downloads/gpt2";
+  cli::PublishedModels const models = {{"downloads/gpt2", "gpt2"}};
+  CHECK(holds(cli::published_text(rows, {"stage-sweep"}, "", {}), "published: no row here has"));
+  std::string const text = cli::published_text(rows, {"stage-sweep"}, "", {}, models);
+  CHECK(holds(text, "45000  90000   2.00"));
+  CHECK(holds(text, "models: downloads/gpt2 has the sizes of gpt2"));
+  cli::add_published(rows, {"stage-sweep"}, models);
+  CHECK(rows[0].at("published").at("model") == "gpt2");
+}
+
+TEST_CASE("a row that did not run has its planned memory and its predicted rate and step in brackets") {
+  Row row = row_of("zs0", "refused");
+  row["predicted_tokens_per_sec"] = 60000.0;
+  row["predicted_step_time_s"] = 0.0335;
+  std::string const text = cli::published_text({row}, {"stage-sweep"}, "", {});
+  CHECK(holds(text, "45000  (60000)"));
+  CHECK(holds(text, "45  (33.5)"));
+  CHECK(holds(text, "8.2  (2.15)"));
+  // Of several ranks, the planned rate is divided by their number.
+  row["model"] = "llama-2-7b";
+  row["world"] = 4;
+  CHECK(holds(cli::published_text({row}, {"stage-sweep-7b"}, "", {}), "11400  (15000)"));
 }
 
 TEST_CASE("published figures have the digits and the deviations that were printed") {
@@ -99,9 +145,11 @@ TEST_CASE("published figures have the digits and the deviations that were printe
   CHECK(holds(text, "11923 +- 282.6  23846   2.00"));
   CHECK(holds(text, "0.361 +- 0.0085"));
   CHECK(holds(text, "0.200 +- 0.0002"));
+  CHECK(holds(text, "46.1"));
   CHECK(holds(text, "restarts its clock every ten steps only"));
   cli::add_published(rows, {"zero-stages-gpt2"});
   CHECK(rows[0].at("published").at("deviations").at("tokens_per_sec") == 282.62374);
+  CHECK(rows[0].at("published").at("figures").at("tokens_per_sec") == 11922.985);
 }
 
 TEST_CASE("the rate of two GPUs that was published is held against the rate of one") {

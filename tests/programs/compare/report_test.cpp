@@ -23,17 +23,32 @@ TEST_CASE("power and energy of GPUs stand in a row where every repeat knows them
   compare::Settings const settings = asked(lists());
   auto rows = measured(settings, 4, 2);
   CHECK(compare::result_rows(rows, settings)[0]["avg_power_w"].is_null());
-  rows[0].repeats[0].gpus = {
-      .util_pct = 90.0, .power_w = 600.0, .peak_power_w = 700.0, .temp_start_c = 40.0, .temp_end_c = 60.0};
+  rows[0].repeats[0].gpus = {.util_pct = 90.0,
+                             .power_w = 600.0,
+                             .peak_power_w = 700.0,
+                             .temp_start_c = 40.0,
+                             .temp_end_c = 60.0,
+                             .temp_min_c = 38.0,
+                             .temp_max_c = 61.0,
+                             .peak_power_each_w = {340.0, 360.0}};
   CHECK(compare::result_rows(rows, settings)[0]["avg_power_w"].is_null());
-  rows[0].repeats[1].gpus = {
-      .util_pct = {}, .power_w = 640.0, .peak_power_w = 690.0, .temp_start_c = 61.0, .temp_end_c = 66.0};
+  rows[0].repeats[1].gpus = {.util_pct = {},
+                             .power_w = 640.0,
+                             .peak_power_w = 690.0,
+                             .temp_start_c = 61.0,
+                             .temp_end_c = 66.0,
+                             .temp_min_c = 39.0,
+                             .temp_max_c = 67.0,
+                             .peak_power_each_w = {345.0, 350.0}};
   auto const row = compare::result_rows(rows, settings)[0];
   CHECK(row["avg_power_w"].get<double>() == doctest::Approx(620.0));
   CHECK(row["peak_power_w"] == 700.0);
   CHECK(row["energy_j"].get<double>() == doctest::Approx(620.0 * 0.8));  // 620 W for 8 steps of 100 ms
   CHECK(row["temp_start_c"] == 40.0);
   CHECK(row["temp_end_c"] == 66.0);
+  CHECK(row["temp_min_c"] == 38.0);
+  CHECK(row["temp_max_c"] == 67.0);
+  CHECK(row["peak_power_each_w"] == programs::results::Row{345.0, 360.0});
   CHECK(row["avg_gpu_util_pct"].is_null());
   CHECK(compare::result_rows(rows, settings)[1]["energy_j"].is_null());
 }

@@ -59,7 +59,8 @@ TEST_CASE("an empty row has every field in order as null") {
       "spread_pct unsteady speedup_uncertainty allocated_mb mfu_against "
       "product_plans measured_products hashed_steps predicted_step_time_s predicted_tokens_per_sec "
       "predicted_guessed_pct prediction_error_pct other_cpu_util_pct disturbed efficiency memory_saved_pct "
-      "loss_reduction_pct verdict cpu_time_s gpu_busy_s std_gpu_util_pct device_limit_mb nvme_gb_per_s";
+      "loss_reduction_pct verdict cpu_time_s gpu_busy_s std_gpu_util_pct device_limit_mb nvme_gb_per_s "
+      "temp_min_c temp_max_c peak_power_each_w";
   Row const row = results::empty_row();
   std::string fields;
   for (auto const& field : row.items()) {

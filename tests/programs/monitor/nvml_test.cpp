@@ -225,6 +225,9 @@ TEST_CASE("figures of some seconds are those of all GPUs, and of long enough a t
   CHECK(use.peak_power_w == 1000.0);
   CHECK(use.temp_start_c == 60.0);
   CHECK(use.temp_end_c == 70.0);
+  CHECK(use.temp_min_c == 50.0);
+  CHECK(use.temp_max_c == 70.0);
+  CHECK(use.peak_power_each_w == std::vector<double>{700.0, 300.0});
 
   // In `counted`, both GPUs have an energy counter, so the mean power is computed from the energy. One GPU
   // reports no utilization in the second sample, so the mean utilization is missing.
@@ -245,6 +248,8 @@ TEST_CASE("figures of some seconds are those of all GPUs, and of long enough a t
   CHECK_FALSE(none.use()->power_w);
   CHECK_FALSE(none.use()->peak_power_w);
   CHECK_FALSE(none.use()->temp_end_c);
+  CHECK_FALSE(none.use()->temp_max_c);
+  CHECK(none.use()->peak_power_each_w.empty());
 }
 
 TEST_CASE("a watch samples until it goes") {
