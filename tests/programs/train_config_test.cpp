@@ -131,6 +131,24 @@ TEST_CASE("train config: train repeats a row of compare, which reads the configu
       2 |  | no flag selects which row to repeat; give --best, or --row NAME)");
 }
 
+TEST_CASE("train config: a flat list of a comparison is read through the file of all its settings") {
+  Config const sh;
+  Json const row = sh.compared("--stages 2 --precisions fp32 --offloads none --steps 2 --warmup 1").at(0);
+  sh.write("zero_comparison_20261127_100000.json",
+           R"([{"stage": 2, "strategy": "none", "throughput_tokens_per_sec": 42500,
+    "success": true}, {"stage": 3, "strategy": "none", "throughput_tokens_per_sec": 33000}])");
+  sh.refuses("train --from", R"(
+      3 | zero_comparison_20261127_100000.json --best | is a list of rows | compare_TIME.json | its fastest row is stage 2, strategy none with 42500 tokens/s)");
+  sh.write("cut.json", "[{");
+  sh.refuses("train --from", "4 | cut.json --best | cut.json: is not valid JSON");
+  sh.passes(
+      "cp rows.json compare_20261127_100000.json; train --from zero_comparison_20261127_100000.json --best "
+      "--log row.jsonl",
+      "note: zero_comparison_20261127_100000.json is a list without the settings .* "
+      "compare_20261127_100000.json is read");
+  CHECK(sh.weights_hash("row.jsonl") == row.at("weights_hash"));
+}
+
 TEST_CASE(
     "train config: a row of --min-time is repeated to the step of its hash, and --steps precedes epochs") {
   Config const sh;

@@ -9,11 +9,14 @@
 #include <optional>
 #include <ostream>
 #include <string>
+#include <string_view>
+#include <system_error>
 #include <utility>
 #include <vector>
 
 #include "tessera/core/error.hpp"
 #include "tessera/data/file_bytes.hpp"
+#include "tessera/io/json_lines.hpp"
 #include "tessera/train/option_table.hpp"
 
 #include "cli/option_flags.hpp"
@@ -93,6 +96,59 @@ void check_recorded(CommandLine const& line, results::Document const& document, 
     check(document.rows.front(), key);
 }
 
+/// Returns the stage, the offload and the rate of the fastest row of a list of rows with the published keys,
+/// as text; "" if no row has a rate.
+std::string fastest_text(results::Row const& list) {
+  results::Row const* best = nullptr;
+  auto const rate_of = [](results::Row const& row) {
+    auto const rate = row.find("throughput_tokens_per_sec");
+    return rate != row.end() && rate->is_number() ? rate->get<double>() : 0.0;
+  };
+  for (results::Row const& row : list)
+    if (row.is_object() && rate_of(row) > 0.0 && (best == nullptr || rate_of(row) > rate_of(*best)))
+      best = &row;
+  if (best == nullptr) return {};
+  Names parts;
+  for (char const* const key : {"stage", "strategy"})
+    if (auto const value = best->find(key);
+        value != best->end() && value->is_primitive() && !value->is_null())
+      parts.push_back(std::string(key) + " " +
+                      files::printable(value->is_string() ? value->get<std::string>() : value->dump(), 60));
+  return "; its fastest row is " + joined(parts) + " with " + fixed(rate_of(*best), 0) + " tokens/s";
+}
+
+/// `path` is the value of --from. If it is a list of rows (compare --format flat, or a published file),
+/// returns the path of the file with all fields that `compare` wrote next to the list, and adds a note to
+/// `notes`. Returns `path` for all other files. Throws Error(config) for a list without such a file: a list
+/// lacks the data and the options of the training.
+std::string document_of(std::string const& path, Names& notes) {
+  std::error_code code;
+  if (!std::filesystem::is_regular_file(path, code)) return path;
+  FileBytes const bytes = FileBytes::open(path);
+  std::string_view const text(reinterpret_cast<char const*>(bytes.data()), bytes.size());
+  std::size_t const begin = text.find_first_not_of(" \t\r\n");
+  if (begin == text.npos || text[begin] != '[' || json_lines::nests_too_deeply(text)) return path;
+  results::Row const list = results::Row::parse(text, nullptr, false);
+  if (!list.is_array()) return path;  // read_results says where the file is damaged
+  std::filesystem::path const file(path);
+  std::string const name = file.filename().string();
+  for (std::string const stem : {"zero_comparison", "offload_comparison"}) {
+    if (!name.starts_with(stem)) continue;
+    std::filesystem::path const whole = file.parent_path() / ("compare" + name.substr(stem.size()));
+    if (!std::filesystem::exists(whole, code)) continue;
+    notes.push_back(files::path_text(file) + " is a list without the settings of its comparison, so " +
+                    files::path_text(whole) + " is read");
+    return whole.string();
+  }
+  throw Error(
+      ErrorKind::config,
+      files::path_text(file) +
+          ": is a list of rows, which lacks the data and the options of their training; give the JSON "
+          "object that compare writes, such as compare.json or compare_TIME.json, or give the flags of "
+          "a row" +
+          fastest_text(list));
+}
+
 }  // namespace
 
 void add_config_flags(CommandLine& line, ConfigFile& file) {
@@ -113,10 +169,11 @@ void add_row_flags(CommandLine& line, ConfigFile& file) {
           refuse("--from " + in_quotes(path) +
                  (best ? ": --best and --row both select" : ": no flag selects") +
                  " which row to repeat; give --best, or --row NAME");
-        results::Document const document = results::read_results(path);
+        std::string const whole = document_of(path, file.notes);
+        results::Document const document = results::read_results(whole);
         std::vector<FileSetting> settings =
-            row_settings(document, files::path_text(path), best ? "" : row->back());
-        check_recorded(line, document, files::path_text(path));
+            row_settings(document, files::path_text(whole), best ? "" : row->back());
+        check_recorded(line, document, files::path_text(whole));
         // If the command line gives a training length, the length of the row is removed. The row's length is
         // possibly in another unit (steps or epochs).
         bool const steps = line.on_line("--steps") != nullptr;
