@@ -172,6 +172,19 @@ TEST_CASE("report: figures are files that Markdown shows, and figures of an earl
         "remove them\n");
 }
 
+TEST_CASE("report: published figures have ours, both deviations and the ratio next to them") {
+  Machines const sh;
+  sh.document("published.json", R"(
+      zs0_fp16 | "sharding": "zs0", "median_tokens_per_sec": 30000, "published": {"comparison": "zero-stages-gpt2", "machine": "an H100", "figures": {"tokens_per_sec": 23173.73, "step_s": 0.185223}, "deviations": {"tokens_per_sec": 84.275070}, "ours": {"tokens_per_sec": 30000}, "our_deviations": {"tokens_per_sec": 12.5}, "ratios": {"tokens_per_sec": 1.2945}, "oom": false, "cannot_be": null})");
+  sh.passes("report published.json --html page.html --markdown page.md");
+  sh.holds("page.html", "<h2>Published figures</h2>");
+  shows(sh.text("page.md"), R"(
+      zero-stages-gpt2 \| `zs0_fp16` \| tokens per sec \| 23,174 \| 84\.3 \| 30,000 \| 12\.5 \| 1\.29
+      zero-stages-gpt2 \| `zs0_fp16` \| step s \| 0\.1852 \| - \| - \| - \| -)");
+  sh.passes("report here --html without.html");
+  sh.lacks("without.html", "<h2>Published figures</h2>");
+}
+
 TEST_CASE("report: the CSV has all rows with the columns of results, and an absent value is empty") {
   Machines const sh;
   sh.passes("report here there --csv all.csv");

@@ -101,7 +101,8 @@ std::string html_page(Report const& report) {
   Inputs const& inputs = report.inputs;
   Table const results = results_table(inputs), plans = plans_table(inputs), rivals = rivals_table(inputs),
               environment = environment_table(inputs);
-  Table const repeat = repeat_table(inputs), sources = sources_table(inputs);
+  Table const repeat = repeat_table(inputs), sources = sources_table(inputs),
+              published = published_table(inputs);
   std::string out =
       "<!DOCTYPE html>\n<html lang='en'><head><meta charset='utf-8'>"
       "<meta name='viewport' content='width=device-width,initial-scale=1'><meta name='color-scheme' "
@@ -119,6 +120,7 @@ std::string html_page(Report const& report) {
   link("figures", "Figures", !report.figures.drawn.empty());
   link("results", "Results", !results.empty());
   link("plans", "Plans", !plans.empty());
+  link("published", "Published figures", !published.empty());
   link("rivals", "Other programs", !rivals.empty());
   link("sources", "Sources", true);
   link("environment", "Environment", !environment.empty());
@@ -148,8 +150,9 @@ std::string html_page(Report const& report) {
       list += (list.empty() ? "" : "; ") + escaped(one.title) + " (" + escaped(one.reason) + ")";
     out += list + ".</p>\n";
   }
-  out += section(results, false) + section(plans, false) + section(rivals, false) + section(sources, false) +
-         section(environment, false) + section(repeat, repeat.cells.size() > 8);
+  out += section(results, false) + section(plans, false) + section(published, false) +
+         section(rivals, false) + section(sources, false) + section(environment, false) +
+         section(repeat, repeat.cells.size() > 8);
   out +=
       "<footer><p>MB are 2^20 bytes. - was not measured. ~ was disturbed by other programs, or varies by "
       "more than 5% from step to step or repeat to repeat, and its row is shaded. * is the best of its "

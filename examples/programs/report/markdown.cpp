@@ -133,8 +133,9 @@ std::string markdown_page(Report const& report, std::filesystem::path const& pag
       list += (list.empty() ? "" : "; ") + plain(one.title) + " (" + plain(one.reason) + ")";
     out += "Figures left out because data is missing: " + list + ".\n\n";
   }
-  out += section(results_table(inputs)) + section(plans_table(inputs)) + section(rivals_table(inputs)) +
-         section(sources_table(inputs)) + section(environment_table(inputs)) + section(repeat_table(inputs));
+  out += section(results_table(inputs)) + section(plans_table(inputs)) + section(published_table(inputs)) +
+         section(rivals_table(inputs)) + section(sources_table(inputs)) + section(environment_table(inputs)) +
+         section(repeat_table(inputs));
   return out + "MB are 2^20 bytes. - was not measured. " + plain("~") +
          " was disturbed by other programs, or varies by more than 5% from step to step or repeat to repeat. "
          "Bold is the best of its model; rows that differ by less than they vary are equally good. Made by "

@@ -97,6 +97,23 @@ void note_twins(std::vector<Row>& rows, std::size_t first) {
   }
 }
 
+/// Returns the figures in the field `published` of a row; none if the row has no such field.
+std::vector<PublishedFigure> published_in(Reader const& row) {
+  std::vector<PublishedFigure> list;
+  auto const published = row.object("published");
+  auto const figures = published ? published->object("figures") : std::nullopt;
+  if (!figures) return list;
+  for (auto const& [key, ignored] : figures->json().items()) {
+    auto const value = [&, name = key](char const* of) {
+      auto const values = published->object(of);
+      return values ? values->number(name, true) : std::nullopt;
+    };
+    list.push_back({published->text("comparison"), key, figures->number(key, true), value("deviations"),
+                    value("ours"), value("our_deviations"), value("ratios")});
+  }
+  return list;
+}
+
 void read_rows(std::string const& name, Json const& rows, Source& source, Inputs& inputs) {
   if (rows.empty())
     throw Error(ErrorKind::data, name + ": holds no row; let compare finish one, or leave the file out");
@@ -114,6 +131,7 @@ void read_rows(std::string const& name, Json const& rows, Source& source, Inputs
     row.unsteady = reader.boolean("unsteady");
     row.disturbed = reader.boolean("disturbed");
     row.losses = reader.numbers("losses");
+    row.published = published_in(reader);
     if (row[Word::sharding].empty()) row[Word::sharding] = reader.text("stage");
     if (source.kind == Kind::plan) {
       if (auto const bytes = reader.object("bytes"))

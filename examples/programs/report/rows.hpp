@@ -63,6 +63,13 @@ std::string header_of(Number number);
 /// The planned memory of one rank: a list of categories, such as parameters or activations, with their bytes.
 using Categories = std::vector<std::pair<std::string, double>>;
 
+/// A published figure of a row, and ours in the same unit.
+struct PublishedFigure {
+  std::string comparison;  ///< name of the published comparison
+  std::string name;        ///< key of the figure, such as "tokens_per_sec"
+  std::optional<double> published, published_deviation, ours, our_deviation, ratio;
+};
+
 /// One measured or planned configuration: a recipe with a model, a shape and a number of ranks.
 struct Row {
   std::size_t source = 0;  ///< index into Inputs::sources
@@ -76,6 +83,7 @@ struct Row {
   double twins_differ = 0.0;
   std::vector<std::optional<double>> losses;  ///< losses of all steps, beginning with the first
   Categories categories;                      ///< of device memory; only in rows of `plan`
+  std::vector<PublishedFigure> published;     ///< only in rows of compare --published
 
   std::string& operator[](Word word) { return words[static_cast<std::size_t>(word)]; }
   std::string const& operator[](Word word) const { return words[static_cast<std::size_t>(word)]; }

@@ -350,11 +350,16 @@ void add_published(std::vector<Row>& rows, Names const& names, PublishedModels c
       Row found = {{"comparison", name}, {"machine", of.at("machine")}, {"model", printed->at("model")}};
       found["figures"] = printed->value("figures", Row::object());
       found["deviations"] = printed->value("deviations", Row::object());
-      found["ratios"] = Row::object();
+      for (char const* const key : {"ours", "our_deviations", "ratios"}) found[key] = Row::object();
       for (auto const& [key, value] : found["figures"].items())
-        for (Figure const& figure : figures)
-          if (key == figure.name && row.at("status") == "ok")
-            if (auto const here = ours(row, of, figure)) found["ratios"][key] = *here / value.get<double>();
+        for (Figure const& figure : figures) {
+          if (key != figure.name || row.at("status") != "ok") continue;
+          auto const here = ours(row, of, figure);
+          if (!here) continue;
+          found["ours"][key] = *here;
+          if (auto const deviation = our_deviation(row, figure)) found["our_deviations"][key] = *deviation;
+          found["ratios"][key] = *here / value.get<double>();
+        }
       found["oom"] = printed->value("oom", false);
       found["cannot_be"] = printed->contains("cannot_be") ? printed->at("cannot_be") : Row(nullptr);
       row["published"] = std::move(found);

@@ -106,6 +106,10 @@ TEST_CASE("the deviation of a published figure has ours next to it") {
   CHECK(holds(cli::published_text({row}, {"zero-stages-gpt2"}, "", {}),
               "11923 +- 282.6  23846 +- 120.3   2.00"));
   CHECK(holds(cli::published_text({row}, {"zero-stages-gpt2"}, "", {}), "0.361 +- 0.0085  0.022 +- 0.0012"));
+  std::vector<Row> rows = {row};
+  cli::add_published(rows, {"zero-stages-gpt2"});
+  CHECK(rows[0].at("published").at("ours").at("tokens_per_sec") == 23845.97);
+  CHECK(rows[0].at("published").at("our_deviations").at("tokens_per_sec") == 120.26);
 }
 
 TEST_CASE("a model from a folder has the figures of the model with its sizes") {
