@@ -2,10 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 # Measures the figures of docs/performance.md on this machine's GPUs: benchmarks/gpu_figures.sh BIN OUT PART...
 # BIN is the folder of compare and train (build/cuda/bin). A part writes OUT/PART*.json and .csv and prints one line per row.
-# Parts: sizes, precisions, stages, memory, ranks (two GPUs), drift, start. TESSERA_DEVICE=cpu tests a part on the CPU.
+# Parts: sizes, precisions, stages, memory, ranks (two GPUs), predictions (two GPUs, about 100 s), drift, start.
+# TESSERA_DEVICE=cpu tests a part on the CPU. The part predictions times the collectives of this machine and writes them to
+# OUT/two.json. Then it compares 18 rows with predictions from TESSERA_MACHINE (default h200).
 # The part drift reads these variables: TESSERA_SEEDS (default "1 2 3 4 5") and TESSERA_STEPS (default 100).
 set -euo pipefail
-[ $# -ge 3 ] || { sed -n 3,6p "$0" | cut -c3-; exit 2; }
+[ $# -ge 3 ] || { sed -n 3,8p "$0" | cut -c3-; exit 2; }
 bin=$(realpath "$1") out=$2
 shift 2
 mkdir -p "$out"
@@ -33,6 +35,19 @@ rows() {
         in_form("%.1f", "peak_gpu_mem_mb"), in_form("%.1f", "planned_gpu_mem_mb"), in_form("%s%%", "avg_gpu_util_pct"),
         cell("avg_power_w"), in_form("%s%%", "mfu_pct"), in_form("%s s", "comm_time_s"), in_form("%s s", "comm_exposed_s"),
         cell("weights_hash") }'
+}
+
+# predicted NAME FLAGS...: runs the rows of compare with predictions and prints predicted rate, measured rate and error.
+predicted() {
+  rows "$@" --machine "${TESSERA_MACHINE:-h200}"
+  [ -e "$out/$1.csv" ] || return 0
+  sed 's/"[^"]*"/-/g' "$out/$1.csv" | awk -F, -v from="${TESSERA_MACHINE:-h200}" '
+    NR == 1 { for (i = 1; i <= NF; i++) at[$i] = i; next }
+    $at["prediction_error_pct"] == "" { print $at["experiment"] ": no prediction or no rate"; next }
+    { error = $at["prediction_error_pct"]
+      mark = (error > 15 || error < -15) ? " (more than 15%)" : ""
+      printf "%-44s predicted from %s %.0f tok/s, measured %.0f tok/s, error %+.1f%%%s\n", $at["experiment"], from,
+        $at["predicted_tokens_per_sec"], $at["median_tokens_per_sec"], error, mark }'
 }
 
 one=(--gpus 1 --stages 0 --offloads none --steps 8 --warmup 4 --min-time 1.5)
@@ -63,6 +78,15 @@ for part in "$@"; do
       rows ranks_32x1024 --model gpt2 "${one[@]}" --gpus 2 --stages dp,0,1,2,3 --batch 32 --sequence 1024 --precisions bf16
       rows ranks_8x1024 --model gpt2 "${one[@]}" --gpus 2 --stages dp,0,1,2,3 --batch 8 --sequence 1024 --precisions fp16
       rows ranks_xl --model gpt2-xl "${one[@]}" --gpus 2 --stages 0,2,3 --batch 8 --sequence 1024 --precisions bf16
+      ;;
+    predictions)
+      "$bin/info" --measure "$out/two.json" --device "$device" --ranks 1,2 --precisions bf16 --measure-time 1
+      two=("${one[@]}" --gpus 2 --stages dp,0,1,2,3)
+      without_dp=("${one[@]}" --gpus 2 --stages 0,1,2,3)
+      predicted predictions_32x1024 --model gpt2 "${two[@]}" --batch 32 --sequence 1024 --precisions bf16
+      predicted predictions_16x256 --model gpt2 "${two[@]}" --batch 16 --sequence 256 --precisions bf16
+      predicted predictions_8x1024 --model gpt2 "${without_dp[@]}" --batch 8 --sequence 1024 --precisions fp16
+      predicted predictions_medium --model gpt2-medium "${without_dp[@]}" --batch 8 --sequence 1024 --precisions bf16
       ;;
     drift)
       # For each precision and seed, prints how far the losses of a run are from the losses of a run in fp64 that has the

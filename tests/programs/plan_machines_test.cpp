@@ -96,6 +96,113 @@ TEST_CASE("machines: unknown names and the wrong device are refused") {
 }
 
 TEST_CASE(
+    "machines: plan picks recipes for several GPUs that are not here, with their memory and their link") {
+  Shell const sh;
+  struct Row {
+    char const *flags, *limit, *collectives;
+    int rows;  // with a prediction
+  };
+  for (Row const& row :
+       {Row{"--machine a100-80gb --gpus 4 --model llama-2-7b --batch 2 --sequence 512 --stages 1,2,3",
+            "80.00 GiB for each rank's device, the memory of NVIDIA A100-SXM4-80GB, 1.00 GiB of it",
+            "NVLink 3 with 600 GB/s, computed from the data sheet", 3},
+        Row{"--machine a100-80gb --gpus 8 --model llama-2-70b --batch 1 --sequence 512 --offloads cpu_full "
+            "--stages 3",
+            "the memory of NVIDIA A100-SXM4-80GB", "NVLink 3", 1},
+        Row{"--machine l4 --gpus 2 --model gpt2 --stages 0,1,2,3", "22.49 GiB for each rank's device",
+            "PCIe 4", 4},
+        Row{"--machine l4 --gpus 4 --model gpt2 --stages 0,1,2,3", "the memory of NVIDIA L4", "PCIe 4", 4}})
+    for (std::string const preference : {"speed", "memory", "efficiency"}) {
+      std::string const out =
+          sh.passes("plan --precisions bf16 --no-search --json plan.json --offloads none --prefer " +
+                    preference + " " + row.flags);
+      CHECK(test::has(out, row.limit));
+      CHECK(test::has(out, std::string("\ncollectives: ") + row.collectives));
+      test::shows(out, R"(\npick for .* ms a step, [0-9,]+ tok/s predicted from link data.* for each GiB\n)");
+      CHECK_FALSE(test::has(out, "not predicted"));
+      for (int i = 0; i < row.rows; ++i)
+        CHECK(field(sh.json("plan.json"), "rows", static_cast<std::size_t>(i), "predicted_step_time_s") >
+              0.0);
+    }
+  std::string const one = sh.passes(
+      "plan --machine l4 --gpus 1 --model gpt2-large --precisions bf16 --stages 0 --offloads none "
+      "--prefer speed --no-search");
+  test::shows(one, R"(\npick for .* ms a step, [0-9,]+ tok/s predicted, )");
+  CHECK_FALSE(test::has(one, "collectives: "));  // one GPU has none
+  sh.passes(
+      "plan --machine a100-80gb --gpus 1 --model llama-2-13b --precisions bf16 --prefer speed --no-search "
+      "--offloads cpu_optimizer,cpu_full",
+      R"(\npick for .*_offcpu.*, .* ms a step, [0-9,]+ tok/s predicted, )");
+  // The user's limit replaces that of the machine, and a measured link is not called link data.
+  std::string const own = sh.passes(
+      "plan --machine h200 --gpus 4 --model gpt2 --memory 40GiB --precisions bf16 "
+      "--offloads none --prefer speed --no-search");
+  CHECK(test::has(own, "limits: 40.00 GiB for each rank's device, 1.00 GiB"));
+  CHECK_FALSE(test::has(own, "from link data"));
+}
+
+TEST_CASE("machines: more ranks are faster, a slower link is slower, and a host has only so many GPUs") {
+  Shell const sh;
+  std::string const base =
+      "plan --model gpt2 --precisions bf16 --batch 8 --sequence 512 --offloads none "
+      "--no-search --json plan.json --stages 2 ";
+  auto const rates = [&](std::string const& flags) {
+    sh.passes(base + flags);
+    std::vector<double> all;
+    Json const plan = sh.json("plan.json");
+    for (std::size_t i = 0; i < field(plan, "rows").size(); ++i)
+      all.push_back(field(plan, "rows", i, "predicted_tokens_per_sec"));
+    return all;
+  };
+  std::vector<double> const l4 = rates("--machine l4 --gpus 1,2,4");
+  CHECK(l4[1] > 1.3 * l4[0]);
+  CHECK(l4[1] < 2.0 * l4[0]);
+  CHECK(l4[2] > 1.3 * l4[1]);
+  CHECK(l4[2] < 2.0 * l4[1]);
+  // With the link of the H200, the same GPUs scale better.
+  Json h200 = Json::parse(test::read(repository / "examples/machines/h200.json"));
+  Json fast = Json::parse(::l4());
+  fast["collectives"] = h200["collectives"];
+  sh.write("fast.json", fast.dump());
+  CHECK(rates("--machine ./fast.json --gpus 2")[0] > l4[1]);
+  sh.passes(
+      "plan --machine a100-80gb --gpus 16 --model gpt2 --precisions bf16 --offloads none --prefer speed "
+      "--no-search",
+      R"(
+      \nnot predicted: .*: a host with NVIDIA A100-SXM4-80GB has up to 8 GPUs, but the row has 16 ranks\n
+      \n  picked by bytes: no row that fits has a predicted step, a host with NVIDIA A100)");
+}
+
+TEST_CASE("machines: the script copies measured collectives into the file of the H200") {
+  Shell const sh;
+  sh.passes(R"(cp -r "$TESSERA_SOURCE"/examples/machines .)");
+  std::string const script = R"("$TESSERA_SOURCE"/benchmarks/machines.sh )";
+  sh.passes("info --measure two.json --device cpu --precisions bf16 --ranks 1,2 --measure-time 0");
+  sh.passes(script + "--fold two.json machines", "wrote the collectives of two.json to machines/h200.json");
+  CHECK(sh.run(script + "--check machines").code == 0);
+  Json const measured = sh.json("two.json").at("collectives").at("points");
+  CHECK(measured.size() > 10);
+  auto const of_two = [](Json const& machine) {
+    Json points = Json::array();
+    for (Json const& point : machine.at("collectives").at("points"))
+      if (point.at("ranks") == 2) points.push_back(point);
+    return points;
+  };
+  CHECK(of_two(sh.json("machines/h200.json")) == measured);
+  std::size_t const before = Json::parse(test::read(repository / "examples/machines/h200.json"))
+                                 .at("collectives")
+                                 .at("points")
+                                 .size();
+  CHECK(sh.json("machines/h200.json").at("collectives").at("points").size() == before + measured.size());
+  sh.passes(script + "--fold two.json machines");  // replaces the points of the first time
+  CHECK(of_two(sh.json("machines/h200.json")) == measured);
+  CHECK(of_two(sh.json("machines/l4.json")).size() == measured.size());
+  sh.passes(
+      "plan --machine machines/l4.json --gpus 2 --model gpt2 --precisions bf16 --no-search --offloads none");
+  sh.ends(2, script + "--fold machines/absent.json machines 2>&1", "absent.json has no collectives");
+}
+
+TEST_CASE(
     "machines: the script makes the files that were not measured, and its check finds a changed figure") {
   Shell const sh;
   std::string const script = R"("$TESSERA_SOURCE"/benchmarks/machines.sh )";
@@ -104,7 +211,8 @@ TEST_CASE(
   sh.write("machines/l4.json", replaced(l4(), R"("seconds":[0-9.e-]+)", R"("seconds":0.5)"));
   sh.ends(1, script + "--check machines 2>&1", "l4.json is not what benchmarks/machines.sh makes");
   for (std::string const arguments : {"--chek", "-h", "--check --check", "--check a b"})
-    sh.ends(2, script + arguments + " 2>&1", R"(is not what it takes; give \[--check\] \[FOLDER\])");
+    sh.ends(2, script + arguments + " 2>&1",
+            R"(is not what it takes; give \[--check \| --fold FILE\] \[FOLDER\])");
   sh.write("machines/h200.json", replaced(sh.text("machines/h200.json"), R"("ranks":1,)", R"("ranks":2,)"));
   sh.ends(2, script + "--check machines 2>&1", "is of several ranks");
 }

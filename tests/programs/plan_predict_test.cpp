@@ -103,7 +103,7 @@ TEST_CASE("prediction: --prefer speed without times, and files without times for
   sh.refuses("plan " + tiny_matrix, R"(
       2 | --prefer speed | --prefer speed compares predicted speeds | --machine FILE
       2 | --prefer sped | the nearest is 'speed'
-      3 | --machine gpu.json | has times of device cuda, but --device is cpu
+      3 | --machine gpu.json --device cpu | has times of device cuda, but --device is cpu
       4 | --machine newer.json | newer.json: has version 2
       4 | --machine text.txt | text.txt: is not a file of machine times
       2 | --machine absent.json | no machine is called 'absent.json', and no file has this name

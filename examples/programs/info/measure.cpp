@@ -27,6 +27,7 @@
 #include "cli/command_line.hpp"
 #include "cli/launch.hpp"
 #include "cli/outputs.hpp"
+#include "info/measure_collectives.hpp"
 #include "machine/machine.hpp"
 #include "machine/nvme_folder.hpp"
 #include "prediction/machine_times.hpp"
@@ -285,11 +286,22 @@ std::string machine_text(Device device) {
   return facts.models.empty() ? std::string(name_of(device)) : facts.models.front();
 }
 
+/// Returns a text about the link between the devices of this host.
+std::string link_text(Device device) {
+  if (info_of(device).on_cores) return "the memory of this host";
+  DeviceFacts const facts = device_facts(device);
+  return "NCCL " + facts.transport + " between the GPUs of this host";
+}
+
 /// Times all training runs, again and again, until `what.seconds` have passed. Returns the times. Writes to
 /// `skipped_text` a sentence that says how many of the runs were not timed, or how often each run was timed.
 /// Adds a line with the speed of the disk if state on disk was timed.
 cli::MachineTimes measured(Measuring const& what, std::string& skipped_text) {
   auto const start = Clock::now();
+  cli::CollectiveTimes collectives;
+  RecipeTable const first =
+      parse_recipe({.device = name_of(what.device), .precision = what.precisions.front()});
+  for (int const ranks : what.ranks) time_collectives(first, ranks, collectives);
   Collected collected;
   std::size_t done = 0;
   std::vector<Probe> const probes = probes_of(what);
@@ -308,6 +320,11 @@ cli::MachineTimes measured(Measuring const& what, std::string& skipped_text) {
         }
   cli::MachineTimes times(std::string(name_of(what.device)), machine_text(what.device));
   collected.give(times);
+  if (!collectives.empty()) {
+    collectives.source = times.source();
+    collectives.link = link_text(what.device);
+    times.set_collectives(std::move(collectives));
+  }
   if (times.timings().empty() && cli::is_first_process())
     throw Error(ErrorKind::out_of_memory, "no model fits this machine, so nothing was measured");
   skipped_text = done < all
@@ -395,11 +412,19 @@ int measure(int argc, char const* const* argv) {
   cli::NvmeFolder const folder(what.nvme_path, !what.nvme_path.empty());
   if (!what.nvme_path.empty()) what.nvme_path = folder.path();
   std::string skipped_text;
-  cli::MachineTimes const times = measured(what, skipped_text);
+  cli::MachineTimes times = measured(what, skipped_text);
   if (!cli::is_first_process()) return 0;
-  times.write(file, cli::environment(device_facts(what.device)));
+  cli::Json const environment = cli::environment(device_facts(what.device));
+  // NVML gives the memory of the GPUs; it is null without NVML.
+  if (cli::Json const gpus = environment.value("gpus", cli::Json()); !gpus.empty())
+    if (cli::Json const memory = gpus[0].value("memory_bytes", cli::Json()); memory.is_number())
+      times.set_memory(memory.get<std::int64_t>());
+  times.write(file, environment);
   std::cout << skipped_text << "\ntimed " << times.timings().size() << " kinds and sizes of work on "
-            << times.machine() << "\nwrote " << files::path_text(file) << "\n";
+            << times.machine() << "\n";
+  if (std::size_t const sizes = times.collectives().points().size())
+    std::cout << "timed " << sizes << " kinds and sizes of collectives between ranks\n";
+  std::cout << "wrote " << files::path_text(file) << "\n";
   return 0;
 }
 

@@ -42,12 +42,15 @@ double worth(Planned const& row, Preference preferred) {
   return 0.0;
 }
 
-/// Returns a predicted rate as text: "12,345 tok/s predicted (40% of the step guessed)". The guessed part is
-/// the share of the step for which there are no measured times. It is left out if it is at most a tenth.
+/// Returns a predicted rate as text: "12,345 tok/s predicted from link data (40% of the step guessed)". The
+/// words "from link data" are left out if no time was computed from the data sheet of the link between GPUs.
+/// The guessed part is the share of the step for which there are no measured times. It is left out if it is
+/// at most a tenth.
 std::string rate_text(cli::Prediction const& predicted) {
   auto const rate = predicted.tokens_per_second();
   if (!rate) return "its speed is not known";
   return cli::grouped(std::llround(*rate)) + " tok/s predicted" +
+         (predicted.from_link_data ? " from link data" : "") +
          (predicted.guesses_much()
               ? " (" + cli::fixed(100.0 * predicted.guessed, 0) + "% of the step guessed)"
               : "");
@@ -121,7 +124,8 @@ std::string picked_text(Planned const& row) {
   auto const each = efficiency(row);
   return row.point.experiment + ", " + bytes_text(row.on(Tier::device)) + " a rank" +
          there(Tier::host, " of host memory") + there(Tier::nvme, " on NVMe") +
-         (each ? ", " + rate_text(row.predicted) + ", " + cli::grouped(std::llround(*each)) + " for each GiB"
+         (each ? ", " + cli::fixed(*row.predicted.step_s * 1e3, 1) + " ms a step, " +
+                     rate_text(row.predicted) + ", " + cli::grouped(std::llround(*each)) + " for each GiB"
                : std::string());
 }
 

@@ -2,6 +2,8 @@
 #include "plan/limits.hpp"
 
 #include <algorithm>
+#include <string>
+#include <vector>
 
 #include "tessera/backend/cuda/runtime/budget.hpp"
 #include "tessera/io/file.hpp"
@@ -31,9 +33,14 @@ Limits limits_of(Device device, LimitFlags const& flags) {
   constexpr char available[] = ", the available memory of this machine";
   Limits limits;
   auto const say = [&](std::string const& text) { limits.text += (limits.text.empty() ? "" : "; ") + text; };
-  if (flags.memory > 0) {
-    limits.bytes.device = gpus ? std::max<std::int64_t>(0, flags.memory - cuda::library_bytes) : flags.memory;
-    say(bytes_text(flags.memory) + " for each rank's device" +
+  std::vector<std::string> const models = device_facts(device).models;
+  bool const is_here = std::find(models.begin(), models.end(), flags.machine) != models.end();
+  bool const of_machine = flags.memory == 0 && gpus && flags.machine_memory > 0 && !is_here;
+  std::int64_t const memory = of_machine ? flags.machine_memory : flags.memory;
+  if (memory > 0) {
+    limits.bytes.device = gpus ? std::max<std::int64_t>(0, memory - cuda::library_bytes) : memory;
+    say(bytes_text(memory) + " for each rank's device" +
+        (of_machine ? ", the memory of " + files::printable(flags.machine) : "") +
         (gpus ? ", " + bytes_text(cuda::library_bytes) + " of it for its libraries" : ""));
   } else if (gpus) {
     if (here.device <= 0)
@@ -43,7 +50,7 @@ Limits limits_of(Device device, LimitFlags const& flags) {
     limits.bytes.device = here.device;
     say(bytes_text(here.device) + " for each rank's device" + available);
   }
-  if (flags.host_memory > 0 || flags.memory == 0) {
+  if (flags.host_memory > 0 || memory == 0) {
     limits.bytes.host = flags.host_memory > 0 ? flags.host_memory : here.host;
     say(bytes_text(limits.bytes.host) + " of host memory for all ranks" +
         (flags.host_memory > 0 ? "" : available));
@@ -55,7 +62,7 @@ Limits limits_of(Device device, LimitFlags const& flags) {
   if (flags.nvme_memory > 0) {
     limits.bytes.nvme = flags.nvme_memory;
     say(bytes_text(flags.nvme_memory) + " on NVMe for all ranks");
-  } else if (free >= 0 && (flags.memory == 0 || !flags.nvme_path.empty())) {
+  } else if (free >= 0 && (memory == 0 || !flags.nvme_path.empty())) {
     limits.bytes.nvme = free;
     say(bytes_text(free) + " on NVMe for all ranks, the free space of " + files::path_text(folder));
   } else {

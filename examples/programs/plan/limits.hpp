@@ -20,6 +20,10 @@ namespace planning {
 struct LimitFlags {
   std::int64_t memory = 0, host_memory = 0, nvme_memory = 0;
   std::filesystem::path nvme_path;
+  /// The device of another machine and its memory, which is the limit if --memory is not given; "" and 0 if
+  /// there is no such machine.
+  std::string machine;
+  std::int64_t machine_memory = 0;
 };
 
 /// Adds --memory, --host-memory, --nvme-memory and --nvme-path to the command line.
@@ -33,7 +37,8 @@ struct Limits {
 };
 
 /// Returns the memory limits of ranks on a device. If a flag was not given, its limit is this machine's
-/// memory. Throws Error(usage) if --memory was not given and there is no GPU whose memory could be read.
+/// memory, or the memory of the machine in `flags`. Throws Error(usage) if --memory was not given and there
+/// is neither such a machine nor a GPU whose memory could be read.
 Limits limits_of(Device device, LimitFlags const& flags);
 
 }  // namespace planning

@@ -44,7 +44,7 @@ constexpr char examples[] = R"(Examples:
   plan --model gpt2 --stages 3 --recompute none,gelu,block --host-memory 64GiB
   plan --model gpt2-medium --precisions bf16 --json plan.json
   plan --model gpt2 --machine machine.json --prefer speed   times of info --measure machine.json
-  plan --model gpt2 --device cuda --memory 24GiB --precisions bf16 --machine l4   times of that GPU, scaled
+  plan --model llama-2-7b --machine a100-80gb --gpus 4 --prefer speed   times and memory of GPUs elsewhere
   plan --model gpt2 --machine machine.json --samples 1000 --epochs 2           how long two epochs take
   plan --model gpt2 --freeze 'wte|wpe|h\.[0-5]\.'      what training the upper half needs
   plan --model layers=2,heads=2,channels=64 --stages 3 --precisions bf16 --offloads none --schedule
@@ -448,7 +448,13 @@ int run(int argc, char const* const* argv) {
     cli::refuse("--steps and --epochs both say how long to train; give one of them");
   Preference const preferred = preference_of(settings);
   cli::ProgramFiles(line, cli::folders_of(settings.matrix.models)).check();
-  settings.times = cli::known_times(settings.machine, settings.matrix.device);
+  bool const device_given = line.given("--device");
+  settings.times = cli::known_times(settings.machine, device_given ? settings.matrix.device : std::string());
+  if (settings.times) {
+    settings.matrix.device = settings.times->device();
+    settings.limits.machine = settings.times->machine();
+    settings.limits.machine_memory = settings.times->memory_bytes();
+  }
   cli::choose_adapters(settings.matrix, settings.trainer.lora);
   if (settings.checkpoint_async) settings.trainer.checkpoints = CheckpointMemory::snapshot;
   std::vector<Point> const points =
@@ -475,7 +481,12 @@ int run(int argc, char const* const* argv) {
   if (settings.defaults != "own")
     log << "defaults: " << settings.defaults << ", as published (" << line.origin("--defaults") << ")\n";
   log << "limits: " << limit_text << "; bytes are for the rank that needs the most\n";
-  if (settings.times) log << cli::times_text(*settings.times, settings.machine);
+  if (settings.times) {
+    bool const several =
+        std::any_of(points.begin(), points.end(), [](Point const& point) { return point.world() > 1; });
+    log << cli::times_text(*settings.times, settings.machine)
+        << (several ? cli::collectives_text(*settings.times) : std::string());
+  }
   std::vector<Planned> rows;
   std::map<Point const*, Planned> planned;
   auto const plan_row = [&](Point const& point) -> Planned const& {

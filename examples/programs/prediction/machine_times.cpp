@@ -20,6 +20,7 @@
 #include "tessera/io/file.hpp"
 
 #include "cli/values.hpp"
+#include "prediction/json_fields.hpp"
 #include "prediction/machine_files.hpp"
 
 namespace programs {
@@ -84,13 +85,6 @@ double at_rates(Parts const& rates, Cost const& cost) {
   return sum;
 }
 
-/// Returns the index of the lane in which the simulation runs an entry. The lanes `compute` and `gradients`
-/// share the device, so the simulation treats them as one lane. On the CPU it treats all lanes as one.
-std::size_t track_of(StepPlan const& plan, Entry const& entry) {
-  bool const with_all = info_of(plan.recipe.device).on_cores || entry.lane == Lane::gradients;
-  return with_all ? 0 : static_cast<std::size_t>(entry.lane);
-}
-
 /// Returns the estimated seconds of a cost. Fits the seconds per component to the timings, which are of the
 /// same kind, and applies the fit to the cost. Then corrects the result by the ratio of measured and fitted
 /// time at the nearest timings.
@@ -121,38 +115,17 @@ Json json_of(TimedCost const& timed) {
           {"seconds", timed.seconds}};
 }
 
-/// Returns the value of the key `key`. Throws Error(data) if the key is missing or the value has another
-/// type. `is` is the test of the type, `type` its name in the message.
-Json const& value_in(Json const& json, char const* key, bool (Json::*is)() const noexcept, char const* type) {
-  if (!json.is_object()) throw Error(ErrorKind::data, "it is not an object");
-  auto const found = json.find(key);
-  if (found == json.end()) throw Error(ErrorKind::data, "it has no " + in_quotes(key));
-  if (!((*found).*is)()) throw Error(ErrorKind::data, in_quotes(key) + " is not " + type);
-  return *found;
-}
-
-/// Returns the number at the key `key`. Throws Error(data) if it is not between `min` and `max`.
-double number_in(Json const& json, char const* key, double min, double max) {
-  double const number = value_in(json, key, &Json::is_number, "a number").get<double>();
-  if (!(number >= min && number <= max))
-    throw Error(ErrorKind::data,
-                in_quotes(key) + " is not a number from " + shortest(min) + " to " + shortest(max));
-  return number;
-}
-
 TimedCost timed_from(Json const& json) {
   TimedCost timed;
-  timed.precision = value_in(json, "precision", &Json::is_string, "a text").get<std::string>();
-  timed.cost.what = value_in(json, "what", &Json::is_string, "a text").get<std::string>();
-  timed.cost.is_move = value_in(json, "move", &Json::is_boolean, "true or false").get<bool>();
-  double const ranks = number_in(json, "ranks", 1, 65536);
-  timed.ranks = static_cast<int>(ranks);
-  if (timed.ranks != ranks) throw Error(ErrorKind::data, "ranks is not a whole number");
-  timed.cost.flops = number_in(json, "flops", 0, 1e21);
-  timed.cost.attention_flops = number_in(json, "attention_flops", 0, 1e21);
-  timed.cost.bytes = number_in(json, "bytes", 0, 1e18);
-  timed.cost.operations = number_in(json, "operations", 0, 1e9);
-  timed.seconds = number_in(json, "seconds", 1e-9, 1e6);
+  timed.precision = json_fields::text_in(json, "precision");
+  timed.cost.what = json_fields::text_in(json, "what");
+  timed.cost.is_move = json_fields::value_in(json, "move", &Json::is_boolean, "true or false").get<bool>();
+  timed.ranks = json_fields::ranks_in(json, "ranks", 1);
+  timed.cost.flops = json_fields::number_in(json, "flops", 0, 1e21);
+  timed.cost.attention_flops = json_fields::number_in(json, "attention_flops", 0, 1e21);
+  timed.cost.bytes = json_fields::number_in(json, "bytes", 0, 1e18);
+  timed.cost.operations = json_fields::number_in(json, "operations", 0, 1e9);
+  timed.seconds = json_fields::number_in(json, "seconds", 1e-9, 1e6);
   if (parts_of(timed.cost) == Parts{}) throw Error(ErrorKind::data, "it has no work");
   return timed;
 }
@@ -198,6 +171,19 @@ MachineTimes times_from(Input&& input, std::string const& name) {
     refuse("timing " + std::to_string(at + 1) + " cannot be read (" + files::printable(error.what()) + ")");
   }
   if (times.timings().empty()) refuse("has no timing");
+  // Files of earlier versions of this program have none of the following keys.
+  try {
+    if (document.contains("memory_bytes"))
+      times.set_memory(static_cast<std::int64_t>(json_fields::number_in(document, "memory_bytes", 1, 1e18)));
+    if (document.contains("max_ranks")) times.set_max_ranks(json_fields::ranks_in(document, "max_ranks", 1));
+  } catch (Error const& error) {
+    refuse("cannot be read: " + std::string(error.what()));
+  }
+  try {
+    if (document.contains("collectives")) times.set_collectives(collectives_from(document["collectives"]));
+  } catch (Error const& error) {
+    refuse("collectives cannot be read (" + std::string(error.what()) + ")");
+  }
   return times;
 }
 
@@ -224,17 +210,20 @@ std::vector<std::string> MachineTimes::known_names() {
 }
 
 void MachineTimes::write(std::filesystem::path const& path, Json const& environment) const {
-  Json const document = {{"format", times_format}, {"version", times_version}, {"device", device_},
-                         {"machine", machine_},    {"source", source_},        {"environment", environment}};
-  auto const text_of = [](Json const& json, int indent) {
+  Json document = {{"format", times_format}, {"version", times_version}, {"device", device_},
+                   {"machine", machine_},    {"source", source_},        {"environment", environment}};
+  if (memory_bytes_ > 0) document["memory_bytes"] = memory_bytes_;
+  if (max_ranks_ > 0) document["max_ranks"] = max_ranks_;
+  auto const json_text = [](Json const& json, int indent) {
     return json.dump(indent, ' ', false, Json::error_handler_t::replace);
   };
-  std::string text = text_of(document, 1);
+  std::string text = json_text(document, 1);
   text.resize(text.rfind('\n'));  // removes the closing brace; one timing per line follows
+  if (!collectives_.empty()) text += ",\n \"collectives\": " + text_of(collectives_);
   text += ",\n \"timings\": [";
   char const* between = "\n";
   for (TimedCost const& timed : timings_) {
-    text += between + text_of(json_of(timed), -1);
+    text += between + json_text(json_of(timed), -1);
     between = ",\n";
   }
   write_file(path, text + "\n]}\n");
@@ -274,61 +263,58 @@ std::optional<Estimate> MachineTimes::seconds(Cost const& cost, std::string_view
                   guessed};
 }
 
-double on_paper(StepPlan const& plan, std::vector<double> const& took) {
-  Schedule const& schedule = plan.train.schedule;
-  std::array<double, lane_count> free{};
-  std::vector<double> done(took.size());
-  for (std::int64_t at = 0; at < schedule.instances(); ++at) {
-    Instance const instance = schedule.instance(at);
-    double& lane = free[track_of(plan, instance.entry)];
-    for (int const wait : instance.waits) lane = std::max(lane, done[static_cast<std::size_t>(wait)]);
-    lane += took[static_cast<std::size_t>(instance.index)];
-    done[static_cast<std::size_t>(instance.index)] = lane;
-  }
-  return *std::max_element(free.begin(), free.end());
-}
-
-std::vector<double> fitted_to(double seconds, StepPlan const& plan, std::vector<double> took) {
-  Schedule const& schedule = plan.train.schedule;
-  std::array<double, lane_count> busy{};
-  for (std::int64_t at = 0; at < schedule.instances(); ++at) {
-    Instance const instance = schedule.instance(at);
-    busy[track_of(plan, instance.entry)] += took[static_cast<std::size_t>(instance.index)];
-  }
-  auto const busiest = static_cast<std::size_t>(std::max_element(busy.begin(), busy.end()) - busy.begin());
-  auto const scaled = [&](double factor) {
-    std::vector<double> all = took;
-    for (std::size_t at = 0; at < all.size(); ++at)
-      if (track_of(plan, schedule.entries[at]) == busiest) all[at] *= factor;
-    return all;
-  };
-  double low = 0.5, high = 1.0;
-  if (on_paper(plan, scaled(low)) > seconds || on_paper(plan, scaled(high)) < seconds) return took;
-  constexpr int halvings = 40;
-  for (int halving = 0; halving < halvings; ++halving) {
-    double const factor = 0.5 * (low + high);
-    (on_paper(plan, scaled(factor)) < seconds ? low : high) = factor;
-  }
-  return scaled(high);
-}
-
 std::optional<PredictedStep> MachineTimes::step(StepPlan const& plan, std::vector<Cost> const& entry_costs,
                                                 std::string* unknown) const {
   Schedule const& schedule = plan.train.schedule;
   std::string_view const precision = plan.recipe.names.precision;
+  int const world = plan.shape.world;
+  bool const shares = info_of(plan.recipe.device).on_cores;
   std::vector<Cost> const costs = joined(schedule, entry_costs);
+  auto const any = [this](auto const& is) { return std::any_of(timings_.begin(), timings_.end(), is); };
+  // In a training with several ranks, entries hold each other up while they are timed. So contention is added
+  // only to times that were not measured in such a training.
+  bool const timed_alone = !any([](TimedCost const& timed) { return timed.ranks > 1; });
   PredictedStep step;
   std::vector<double> took(schedule.entries.size());
+  Contention contention;
+  bool const contended = !shares && world > 1;
+  if (contended) contention = {std::vector<bool>(took.size()), std::vector<bool>(took.size()), 0, 0};
+  double computed = 0, operations = 0;
   for (std::size_t index = 0; index < took.size(); ++index) {
-    auto const estimate = seconds(costs[index], precision, plan.shape.world);
+    Cost const& cost = costs[index];
+    Entry const& entry = schedule.entries[index];
+    // On the CPU, ranks share the cores. So times of trainings with other numbers of ranks are better than
+    // times of collectives with nothing else on the cores.
+    auto const timed_in_training = [&](TimedCost const& timed) {
+      return (shares || timed.ranks == world) && timed.cost.what == cost.what;
+    };
+    std::optional<Estimate> estimate;
+    if (entry.move > Move::copy && !collectives_.empty() && !any(timed_in_training)) {
+      int const ranks = plan.ranks_of(entry).count;
+      estimate = collectives_.seconds(entry.move, ranks, whole_bytes(entry.move, ranks, cost.bytes), shares);
+      step.from_link_data = step.from_link_data || collectives_.scaled;
+      if (contended) contention.collectives[index] = true;
+    } else {
+      estimate = seconds(cost, precision, world);
+      if (contended) contention.slowed[index] = !cost.is_move && entry.lane != Lane::host;
+    }
     if (!estimate) {
-      if (unknown) *unknown = costs[index].what;
+      if (unknown) *unknown = cost.what;
       return std::nullopt;
     }
     took[index] = estimate->seconds;
     if (estimate->guessed) step.guessed += estimate->seconds;
+    if (!contended || !contention.slowed[index]) continue;
+    computed += estimate->seconds;
+    operations += cost.operations;
   }
-  step.seconds = on_paper(plan, took);
+  if (contended && timed_alone) {
+    // In trainings of 124M parameters on two H100, collectives started 0.8 to 2.8 mean operations late.
+    constexpr double late = 1.5;
+    contention.slowdown = collectives_.slowdown;
+    contention.wait = operations > 0 ? late * computed / operations : 0;
+  }
+  step.seconds = on_paper(plan, took, contention);
   return step;
 }
 

@@ -3,17 +3,21 @@
 // times of other entries on this machine.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <nlohmann/json_fwd.hpp>
 
 #include "tessera/plan/step_plan.hpp"
 
+#include "prediction/collective_times.hpp"
 #include "prediction/step_costs.hpp"
+#include "prediction/step_simulation.hpp"
 
 namespace programs {
 using namespace tessera;
@@ -27,26 +31,13 @@ struct TimedCost {
   double seconds = 0;
 };
 
-/// An estimated time of an entry, fitted to the measured times of similar entries.
-struct Estimate {
-  double seconds = 0;
-  bool guessed = false;  ///< no entry of its kind, or no similar number of ranks, was measured
-};
-
 /// The predicted time of one rank's training step, in seconds.
 struct PredictedStep {
   double seconds = 0;
   double guessed = 0;  ///< seconds in entries whose estimates are guessed
+  /// The times of collectives were computed from the data sheet of the link between the devices.
+  bool from_link_data = false;
 };
-
-/// Simulates one training step in which entry i of the schedule needs took[i] seconds. Returns the duration
-/// of the step in seconds. An entry starts when the previous entry of its lane and the entries for which it
-/// waits have ended. On the CPU, all entries share one lane.
-double on_paper(StepPlan const& plan, std::vector<double> const& took);
-/// Returns the entry times `took`, reduced so that the simulated step needs `seconds` seconds. Multiplies the
-/// times of the busiest lane by one factor between 0.5 and 1. If no factor in this range fits, returns `took`
-/// unchanged.
-std::vector<double> fitted_to(double seconds, StepPlan const& plan, std::vector<double> took);
 
 /// The measured times of entries on one device.
 class MachineTimes {
@@ -78,6 +69,16 @@ class MachineTimes {
   std::vector<TimedCost> const& timings() const { return timings_; }
   void add(TimedCost timed) { timings_.push_back(std::move(timed)); }
 
+  /// Returns the times of collectives between devices of one host; empty if they are unknown.
+  CollectiveTimes const& collectives() const { return collectives_; }
+  void set_collectives(CollectiveTimes collectives) { collectives_ = std::move(collectives); }
+  /// Returns the memory of one device in bytes; 0 if it is unknown.
+  std::int64_t memory_bytes() const { return memory_bytes_; }
+  void set_memory(std::int64_t bytes) { memory_bytes_ = bytes; }
+  /// Returns the largest number of devices in one host; 0 if it is unknown.
+  int max_ranks() const { return max_ranks_; }
+  void set_max_ranks(int ranks) { max_ranks_ = ranks; }
+
   /// Returns the estimated seconds of an entry with the cost `cost` in a training with `ranks` ranks. The
   /// estimate is a weighted sum of the entry's operations, bytes and FLOPs. The weights are fitted to the
   /// measured entries of the same kind; the entries of nearest size count most. Between two measured numbers
@@ -87,13 +88,19 @@ class MachineTimes {
   std::optional<Estimate> seconds(Cost const& cost, std::string_view precision, int ranks) const;
 
   /// Returns the predicted time of a training step of the plan. `costs` are the costs of its entries. The
-  /// transfer of the batch to the device is not included. If the time of an entry is unknown, returns nullopt
-  /// and stores the kind of the entry in `unknown`.
+  /// transfer of the batch to the device is not included. A collective takes the time that it took in
+  /// trainings with as many ranks, on the CPU also with other numbers of ranks. If there is none, it takes
+  /// the time of `collectives()`, and on GPUs such collectives share the link. If all trainings on GPUs had
+  /// one rank, computations run slower while such collectives run (CollectiveTimes::slowdown). If the time of
+  /// an entry is unknown, returns nullopt and stores the kind of the entry in `unknown`.
   std::optional<PredictedStep> step(StepPlan const& plan, std::vector<Cost> const& costs,
                                     std::string* unknown = nullptr) const;
 
  private:
   std::string device_, machine_, source_;
+  std::int64_t memory_bytes_ = 0;
+  int max_ranks_ = 0;
+  CollectiveTimes collectives_;
   std::vector<TimedCost> timings_;
 };
 

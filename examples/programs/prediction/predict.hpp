@@ -37,7 +37,7 @@ inline void add_machine_flag(CommandLine& line, std::filesystem::path& file) {
 
 /// Returns the times that `--machine` names, which is a built-in name or a file. Returns null if `file` is
 /// empty. Throws Error(usage) if `file` is both a built-in name and a file, or neither. Throws Error(config)
-/// if the times are of another device than `device`.
+/// if the times are of another device than `device`; an empty `device` means any device.
 inline KnownTimes known_times(std::filesystem::path const& file, std::string const& device) {
   if (file.empty()) return nullptr;
   std::string const text = files::path_text(file);
@@ -53,7 +53,7 @@ inline KnownTimes known_times(std::filesystem::path const& file, std::string con
            ", and no file has this name; choose from " + joined(MachineTimes::known_names()) +
            ", or give a file that info --measure FILE wrote");
   if (!known) known = MachineTimes::read(file);
-  if (known->device() != device)
+  if (!device.empty() && known->device() != device)
     throw Error(ErrorKind::config, text + " has times of device " + known->device() + ", but --device is " +
                                        device + "; give --device " + known->device() +
                                        ", or measure this one with info --measure FILE --device " + device);
@@ -69,6 +69,14 @@ inline std::string source_text(MachineTimes const& times) {
 inline std::string times_text(MachineTimes const& times, std::filesystem::path const& file) {
   return "times: " + files::path_text(file) + ", " + files::printable(source_text(times)) + "\n";
 }
+/// Returns the line "collectives: LINK, ORIGIN, expected error N%" for rows with several ranks; "" if the
+/// machine has no times of collectives.
+inline std::string collectives_text(MachineTimes const& times) {
+  CollectiveTimes const& of = times.collectives();
+  if (of.empty()) return {};
+  return "collectives: " + files::printable(of.link) + ", " + files::printable(of.source) +
+         ", expected error " + fixed(of.error_pct, 0) + "%\n";
+}
 /// Returns the text of `source_text` for result files, or null if nothing is predicted.
 inline nlohmann::ordered_json machine_source(KnownTimes const& times) {
   return times ? nlohmann::ordered_json(source_text(*times)) : nlohmann::ordered_json(nullptr);
@@ -79,6 +87,8 @@ struct Prediction {
   double guessed = 0.0;          ///< fraction of the step in entries whose times are guessed
   std::string reason;            ///< the reason if there is no prediction
   std::int64_t tokens = 0;       ///< tokens of a step over all ranks
+  /// The times of collectives were computed from the data sheet of the link between the devices.
+  bool from_link_data = false;
 
   /// Returns whether more than a tenth of the step is in entries whose times are guessed.
   bool guesses_much() const { return guessed > 0.1; }
@@ -102,6 +112,12 @@ inline Prediction predict(Point const& point, TrainerOptions const& options, Mac
         "the times are for ranks that share the cores equally, but --threads gives another number";
     return prediction;
   }
+  if (times.max_ranks() > 0 && point.world() > times.max_ranks()) {
+    prediction.reason = "a host with " + files::printable(times.machine()) + " has up to " +
+                        std::to_string(times.max_ranks()) + " GPUs, but the row has " +
+                        std::to_string(point.world()) + " ranks";
+    return prediction;
+  }
   try {
     std::optional<StepPlan> plan;
     std::vector<Cost> const costs = costs_of([&](Recorder& recorder, StepObserver const& observer) {
@@ -112,6 +128,7 @@ inline Prediction predict(Point const& point, TrainerOptions const& options, Mac
     if (auto const step = times.step(*plan, costs, &unknown)) {
       prediction.step_s = step->seconds;
       prediction.guessed = step->seconds > 0 ? step->guessed / step->seconds : 0.0;
+      prediction.from_link_data = step->from_link_data;
     } else {
       prediction.reason =
           "the machine's file has no times of '" + unknown + "'" +

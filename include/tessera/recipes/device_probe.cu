@@ -5,8 +5,10 @@
 #include <cstddef>
 #include <map>
 #include <mutex>
+#include <span>
 #include <string>
 #include <type_traits>
+#include <vector>
 
 #include "tessera/backend/cuda/products/measured_plans.cuh"
 #include "tessera/cuda.cuh"
@@ -99,6 +101,53 @@ std::optional<double> product_rate(RecipeTable const& recipe) {
   } catch (Error const&) {  // the rate is only for reports, so an error must not end the program
   }
   return rate;
+}
+
+std::vector<double> device_collective_seconds(comm::Comm const& comm,
+                                              std::span<comm::Request const> requests) {
+  std::int64_t largest = 0;
+  for (comm::Request const& request : requests) largest = std::max(largest, request.bytes * comm.world());
+  cuda::ScopedMemory const send(static_cast<std::size_t>(largest)),
+      receive(static_cast<std::size_t>(largest));
+  if (!comm::unanimous(comm, send.get() && receive.get())) return {};
+  comm::Transport& transport = comm.transport();
+  cuda::Stream const stream = cuda::make_stream();
+  cuda::Event const begin = cuda::make_event(cudaEventDefault), end = cuda::make_event(cudaEventDefault);
+  for (cuda::ScopedMemory const* memory : {&send, &receive})
+    cuda::require(cudaMemsetAsync(memory->get(), 0, static_cast<std::size_t>(largest), stream.get()),
+                  "cudaMemsetAsync");
+  // Collectives of later code of this rank use host memory again.
+  struct OnStream {
+    OnStream(comm::Transport& of, cudaStream_t stream) : transport(of) { transport.on_stream(stream); }
+    ~OnStream() { transport.on_stream(nullptr); }
+    comm::Transport& transport;
+  } const on_stream(transport, stream.get());
+  auto const is_done = [&] {
+    cudaError_t const status = cudaEventQuery(end.get());
+    if (status == cudaErrorNotReady) return false;
+    cuda::require(status, "cudaEventQuery");
+    return true;
+  };
+  std::vector<double> all;
+  for (comm::Request const& request : requests) {
+    constexpr int calls = 4;
+    bool const one_buffer = request.move == Move::all_reduce || request.move == Move::broadcast;
+    void* const from = one_buffer ? receive.get() : send.get();
+    std::array<float, 8> times{};
+    for (float& each : times) {
+      cuda::require(cudaEventRecord(begin.get(), stream.get()), "cudaEventRecord");
+      for (int call = 0; call < calls; ++call)
+        transport.run(request.move, request.bytes, from, receive.get(), {"measure"}, {}, request.root,
+                      request.dtype);
+      cuda::require(cudaEventRecord(end.get(), stream.get()), "cudaEventRecord");
+      transport.await(is_done, "timed collectives");
+      cuda::require(cudaEventElapsedTime(&each, begin.get(), end.get()), "cudaEventElapsedTime");
+    }
+    // The first round connects the GPUs, so only the other seven count.
+    std::sort(times.begin() + 1, times.end());
+    all.push_back(times[4] * 1e-3 / calls);
+  }
+  return all;
 }
 
 std::optional<std::int64_t> allocated_bytes(Device device, int index) {

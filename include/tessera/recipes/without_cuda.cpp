@@ -14,6 +14,9 @@ DeviceRecipes const* cuda_recipes() { return nullptr; }
 }  // namespace detail
 
 std::optional<double> product_rate(RecipeTable const&) { return std::nullopt; }
+std::vector<double> device_collective_seconds(comm::Comm const&, std::span<comm::Request const>) {
+  return {};
+}
 std::optional<std::int64_t> allocated_bytes(Device, int) { return std::nullopt; }
 
 }  // namespace v0

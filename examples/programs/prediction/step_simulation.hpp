@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// Simulates a training step from the times of its schedule entries.
+#pragma once
+
+#include <vector>
+
+#include "tessera/plan/step_plan.hpp"
+
+namespace programs {
+using namespace tessera;
+namespace cli {
+
+/// Says which entries of a schedule hold each other up on GPUs, with one value for each entry. If a list is
+/// empty, it contains no entry.
+struct Contention {
+  /// The collectives. If k of them transfer at the same time, each runs at 1/k of its speed, because they
+  /// share the link between devices.
+  std::vector<bool> collectives;
+  /// The computations. They run at 1 - `slowdown` of their speed while a collective runs.
+  std::vector<bool> slowed;
+  double slowdown = 0;
+  /// A collective that starts while one of these computations runs first waits for so many seconds, until the
+  /// kernels of all ranks leave multiprocessors free. The wait ends when no computation runs.
+  double wait = 0;
+};
+
+/// Simulates one training step in which entry i of the schedule needs took[i] seconds if it runs alone.
+/// Returns the duration of the step in seconds. An entry starts when the previous entry of its lane and the
+/// entries for which it waits have ended. On the CPU, all entries share one lane.
+double on_paper(StepPlan const& plan, std::vector<double> const& took, Contention const& contention = {});
+/// Returns the entry times `took`, reduced so that the simulated step needs `seconds` seconds. Multiplies the
+/// times of the busiest lane by one factor between 0.5 and 1. If no factor in this range fits, returns `took`
+/// unchanged.
+std::vector<double> fitted_to(double seconds, StepPlan const& plan, std::vector<double> took);
+
+}  // namespace cli
+}  // namespace programs
