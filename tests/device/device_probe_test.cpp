@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests how the library measures the GPU itself: the speed of a matrix product, and the bytes that memory
-// arenas occupy on the device.
+// Tests how the library measures the GPU itself: the speed of a matrix product, the times of collectives
+// between GPUs, and the bytes that memory arenas occupy on the device.
 #include "tessera/train/device_probe.hpp"
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <doctest/doctest.h>
 
@@ -42,6 +44,31 @@ TEST_CASE("a large product on a GPU has a rate, which is measured once") {
     CHECK(product_rate(on_gpu(precision)) == rate);
   }
   CHECK(*product_rate(on_gpu("bf16")) > *product_rate(on_gpu("fp32")));
+}
+
+TEST_CASE("collectives between two GPUs have times, and later collectives use host memory again") {
+  TESSERA_NEEDS_GPUS(2);
+  std::vector<comm::Request> requests;
+  for (std::int64_t const bytes : {std::int64_t{4096}, std::int64_t{64} << 20})
+    for (Move const move : {Move::all_gather, Move::reduce_scatter, Move::all_to_all, Move::gather,
+                            Move::all_reduce, Move::broadcast}) {
+      comm::Request request;
+      request.move = move;
+      request.bytes = bytes;
+      if (move == Move::gather || move == Move::broadcast) request.root = 0;
+      requests.push_back(request);
+    }
+  run_ranks(on_gpu("bf16"), 2, [&](comm::Comm& comm) {
+    std::vector<double> const seconds = device_collective_seconds(comm, requests);
+    CHECK(comm::unanimous(comm, seconds.size() == requests.size()));
+    if (!comm.is_root()) return;
+    for (std::size_t at = 0; at < seconds.size(); ++at) {
+      INFO(std::string(name_of(requests[at].move)));
+      CHECK(seconds[at] > 1e-7);
+      CHECK(seconds[at] < 1.0);
+      if (at >= 6) CHECK(seconds[at] > seconds[at - 6]);
+    }
+  });
 }
 
 TEST_CASE("what arenas hold of a GPU is there as long as their trainer") {
