@@ -139,6 +139,11 @@ TEST_CASE(
       "--offloads none --prefer speed --no-search");
   CHECK(test::has(own, "limits: 40.00 GiB for each rank's device, 1.00 GiB"));
   CHECK_FALSE(test::has(own, "from link data"));
+  sh.passes(
+      "plan --machine l4 --gpus 1,2 --model gpt2 --precisions bf16 --stages 2 --offloads none --no-search "
+      "--json link.json");
+  CHECK(field(sh.json("link.json"), "rows", 0, "predicted_from_link_data") == false);
+  CHECK(field(sh.json("link.json"), "rows", 1, "predicted_from_link_data") == true);
 }
 
 TEST_CASE("machines: more ranks are faster, a slower link is slower, and a host has only so many GPUs") {

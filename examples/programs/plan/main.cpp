@@ -197,6 +197,7 @@ Json to_json(Planned const& row, MemoryLimit const& limit, Planned const* picked
   json["predicted_tokens_per_sec"] = cli::or_null(rate);
   json["predicted_tokens_per_sec_per_gib"] = cli::or_null(efficiency(row));
   json["predicted_guessed_pct"] = rate ? Json(100.0 * row.predicted.guessed) : Json(nullptr);
+  json["predicted_from_link_data"] = rate ? Json(row.predicted.from_link_data) : Json(nullptr);
   json["prediction_reason"] = cli::or_null(row.predicted.reason);
   return json;
 }
