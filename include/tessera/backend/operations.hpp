@@ -178,7 +178,8 @@ struct NormSums {
 /// Tells an operation where to record its first non-finite value. The values of the operation are a range of
 /// the gradient of the unit `unit`, and `begin` is the position of the range in this gradient. The operation
 /// sets *bad to {unit, begin + index of the value}. It leaves *bad unchanged if *bad already names a later
-/// unit, because the backward pass visits later units first. If `bad` is null, it records nothing.
+/// unit, because the backward pass visits later units first, or an earlier value of this unit. If `bad` is
+/// null, it records nothing.
 struct BadNote {
   BadElement* bad = nullptr;
   std::int64_t unit = 0, begin = 0;

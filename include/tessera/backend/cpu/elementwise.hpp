@@ -58,7 +58,7 @@ S sum_of_squares(T const* values, std::int64_t n) {
 /// Finds the first block whose partial sum is not finite, and records the first non-finite value of the block
 /// in *note.bad. If all values of the block are finite and only the sum of squares overflowed, records the
 /// first value of the block. Does nothing if all partial sums are finite, if note.bad is null, or if
-/// *note.bad already names a later unit.
+/// *note.bad already names a later unit or an earlier value of this unit.
 template <class T, class Q>
 void note_bad(T const* values, std::int64_t n, Q const* partials, ops::BadNote const& note) {
   if (!note.bad || note.unit < note.bad->unit) return;
@@ -67,7 +67,8 @@ void note_bad(T const* values, std::int64_t n, Q const* partials, ops::BadNote c
     std::int64_t const end = std::min(first + block_elements, n);
     std::int64_t index = first;
     while (index < end && std::isfinite(static_cast<compute_t<T>>(values[index]))) ++index;
-    *note.bad = {note.unit, note.begin + (index < end ? index : first)};
+    std::int64_t const element = note.begin + (index < end ? index : first);
+    if (note.unit > note.bad->unit || element < note.bad->element) *note.bad = {note.unit, element};
     return;
   }
 }
