@@ -304,6 +304,7 @@ inline void check_folder_to_save(Settings const& settings) {
 inline void check_schedule(Settings& settings) {
   TrainerOptions& options = settings.options;
   if (options.total_steps == 0) options.total_steps = settings.steps;
+  if (has_end(options.schedule) && options.total_steps == 0) options.total_steps = 1;  // nothing is trained
   if (!needs_end(options.schedule) || options.total_steps > options.warmup_steps) return;
   std::string const schedule = std::string("--schedule ") + name_of(options.schedule);
   if (settings.steps > 0)

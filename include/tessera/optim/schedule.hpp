@@ -22,8 +22,8 @@ enum class RateShape : std::uint8_t {
   warmup_cosine_lr
 };
 
-/// Whether total_steps must be set: true for the two shapes of Tessera that fall to a final value at that
-/// step. DeepSpeed's schedules accept any total_steps.
+/// Whether the last step of the schedule must come after the warm-up: true for the two shapes of Tessera that
+/// fall to a final value at that step. DeepSpeed's schedules accept an earlier step.
 constexpr bool needs_end(RateShape shape) {
   switch (shape) {
     case RateShape::linear:
@@ -36,6 +36,11 @@ constexpr bool needs_end(RateShape shape) {
       break;
   }
   return false;
+}
+
+/// Whether total_steps must be set: true for every shape that falls.
+constexpr bool has_end(RateShape shape) {
+  return needs_end(shape) || shape == RateShape::warmup_decay_lr || shape == RateShape::warmup_cosine_lr;
 }
 
 /// The learning rate as a function of the step. During `warmup_steps`, the rate rises linearly from

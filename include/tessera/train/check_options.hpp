@@ -59,6 +59,11 @@ inline void check_options(TrainerOptions const& options, std::int64_t positions)
     fail({option.name, " is ", given, "; it must be from ", limit(option.min), below ? " to below " : " to ",
           limit(option.max)});
   }
+  if (has_end(options.schedule) && options.total_steps == 0)
+    fail(
+        {"total_steps is 0, but this schedule falls until the step total_steps; set it to the number of "
+         "steps "
+         "of the run, or choose a schedule that stays constant"});
   if (needs_end(options.schedule) && options.total_steps <= options.warmup_steps)
     fail({"total_steps is ", options.total_steps, " and warmup_steps is ", options.warmup_steps,
           "; a linear or cosine schedule needs total_steps beyond the warm-up"});

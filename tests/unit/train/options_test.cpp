@@ -123,6 +123,19 @@ TEST_CASE("the limits of an option are legal and what is beyond them is refused 
   }
 }
 
+TEST_CASE("a schedule that falls needs total_steps") {
+  for (RateShape const shape :
+       {RateShape::constant, RateShape::linear, RateShape::cosine, RateShape::warmup_lr,
+        RateShape::warmup_decay_lr, RateShape::warmup_cosine_lr}) {
+    TrainerOptions options = legal();
+    options.schedule = shape;
+    bool const falls = shape != RateShape::constant && shape != RateShape::warmup_lr;
+    CHECK((refusal(options).find("total_steps is 0, but this schedule falls") != std::string::npos) == falls);
+    options.total_steps = 1;
+    CHECK(refusal(options).empty());
+  }
+}
+
 TEST_CASE("ranks have to agree on every option but those that each may choose") {
   TrainerOptions const usual = legal();
   StepShape shape;
