@@ -25,6 +25,7 @@
 #include <Eigen/Core>
 #include <benchmark/benchmark.h>
 
+#include "tessera/detail/affinity.hpp"
 #include "tessera/ops/accumulate.hpp"
 #include "tessera/ops/activation.hpp"
 #include "tessera/ops/attention.hpp"
@@ -55,7 +56,7 @@ struct Size {
   std::int64_t rows() const { return batch * sequence; }
 };
 
-int core_count() { return std::max(1, static_cast<int>(std::thread::hardware_concurrency())); }
+using ts::affinity::core_count;
 
 /// A context that uses all cores, with its workspace.
 struct Machine {

@@ -11,6 +11,7 @@
 #   --gpus N            number of ranks, each with one GPU                       [1]
 #   --cpus N            number of ranks, each on the CPU; replaces --gpus
 #   --per-node N        number of ranks on each node                             [8]
+#   --cpus-per-rank N   CPU cores of each rank: --cpus-per-task of SLURM         [the default of the cluster]
 #   --strategy NAME     dp, zs0, zs1, zs2 or zs3: the flag --stage of train      [zs2]
 #   --data PATH         file of text or tokens: the flag --data of train         [the default of train]
 #   --output FOLDER     folder for steps.jsonl, checkpoints/, ranks/rank-R.log and job-NUMBER.out   [runs/STRATEGY]
@@ -28,11 +29,11 @@ set -euo pipefail
 fail() { printf 'train.sh: %s\n' "$1" >&2; exit 2; }
 
 arguments=("$@")
-ranks=1 device=cuda per_node=8 strategy=zs2 data=() output='' program='' requeue=''
+ranks=1 device=cuda per_node=8 strategy=zs2 data=() output='' program='' requeue='' cores=()
 while [ $# -gt 0 ] && [ "$1" != -- ]; do
   case $1 in
     --requeue) requeue=1; shift; continue ;;
-    --gpus | --cpus | --per-node | --strategy | --data | --output | --program) [ $# -gt 1 ] || fail "$1 needs a value" ;;
+    --gpus | --cpus | --per-node | --cpus-per-rank | --strategy | --data | --output | --program) [ $# -gt 1 ] || fail "$1 needs a value" ;;
     -h | --help) sed -n '3,/^#SBATCH/{/^#SBATCH/!s/^# \{0,1\}//p}' "$0"; exit ;;
     *) fail "there is no option '$1'; --help lists the options, and flags of train follow --" ;;
   esac
@@ -40,6 +41,9 @@ while [ $# -gt 0 ] && [ "$1" != -- ]; do
     --gpus) ranks=$2 ;;
     --cpus) ranks=$2 device=cpu ;;
     --per-node) per_node=$2 ;;
+    --cpus-per-rank)
+      [[ $2 =~ ^[1-9][0-9]*$ ]] || fail "'$2' is not a number of cores of a rank"
+      cores=(--cpus-per-task="$2") ;;
     --strategy) strategy=$2 ;;
     --data) data=(--data "$2") ;;
     --output) output=$2 ;;
@@ -60,14 +64,15 @@ mkdir -p "$output"
 if [ -z "${SLURM_JOB_ID:-}" ]; then
   gpus=()
   [ "$device" = cpu ] || gpus=(--gpus-per-node="$per_node")
-  exec sbatch --nodes=$((ranks / per_node)) --ntasks-per-node="$per_node" "${gpus[@]}" \
+  exec sbatch --nodes=$((ranks / per_node)) --ntasks-per-node="$per_node" "${gpus[@]}" "${cores[@]}" \
     --output="$output/job-%j.out" "$0" "${arguments[@]}"
 fi
 
 # CPU ranks on several nodes communicate through MPI. To start MPI, srun must provide PMIx.
 if [ "$device" = cpu ] && [ "$ranks" != "$per_node" ]; then export SLURM_MPI_TYPE=${SLURM_MPI_TYPE:-pmix}; fi
 code=0
-srun --nodes=$((ranks / per_node)) --ntasks="$ranks" --ntasks-per-node="$per_node" "$program" --device "$device" --stage "$strategy" "${data[@]}" \
+srun --nodes=$((ranks / per_node)) --ntasks="$ranks" --ntasks-per-node="$per_node" "${cores[@]}" \
+  "$program" --device "$device" --stage "$strategy" "${data[@]}" \
   --checkpoint "$output/checkpoints" --resume --log "$output/steps.jsonl" --log-ranks "$output/ranks" "$@" || code=$?
 if [ "$code" = 143 ] && [ -n "$requeue" ]; then scontrol requeue "$SLURM_JOB_ID"; fi
 exit "$code"

@@ -379,6 +379,7 @@ class Engine;
 template <class Place, class T>
 class Executor;
 struct TrainerOptions;
+enum class BindThreads : std::uint8_t;
 struct Option;
 class OptionValue;
 enum class OptionGroup : std::uint8_t;

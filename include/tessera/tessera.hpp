@@ -112,6 +112,7 @@
 #include "tessera/train/option_table.hpp"
 #include "tessera/train/options.hpp"
 #include "tessera/train/planning.hpp"
+#include "tessera/train/thread_binding.hpp"
 #include "tessera/train/ticket.hpp"
 #include "tessera/train/trainer.hpp"
 #include "tessera/train/trainer_interface.hpp"

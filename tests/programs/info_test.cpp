@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tests the program `info`: its printed report, its JSON, and its flags --measure and --help.
+#include "tessera/detail/affinity.hpp"
+
 #include "programs/harness.hpp"
 
 using test::field, test::Json, test::Shell;
@@ -28,6 +30,14 @@ TEST_CASE("info: the JSON is complete") {
   CHECK(sh.passes("info --json out.json") == "");
   CHECK(sh.exists("out.json"));
   sh.refuses("info", "1 | --json no/such/out.json | no/such/out.json");
+}
+
+TEST_CASE("info: the number of cores is that of the affinity mask") {
+  Shell const sh;
+  int const core = tessera::affinity::allowed_cores().front();
+  if (sh.run("taskset -c " + std::to_string(core) + " true").code != 0) return;
+  std::string const report = sh.passes("taskset -c " + std::to_string(core) + " info --json");
+  CHECK(field(Json::parse(report), "environment", "cores") == 1);
 }
 
 TEST_CASE("info: --measure times at least one training, and refuses wrong flags before anything runs") {

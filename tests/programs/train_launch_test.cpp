@@ -2,6 +2,8 @@
 // Tests the programs `train`, `compare` and `info` if a launcher starts their ranks as processes. The results
 // must have the bits of the results with ranks as threads. Only rank 0 prints, and the other ranks notice
 // every failure.
+#include "tessera/detail/affinity.hpp"
+
 #include "programs/harness.hpp"
 
 using test::field, test::has, test::Json, test::Result, test::Shell;
@@ -62,6 +64,26 @@ TEST_CASE("launch: only rank 0 prints, or --log-ranks has a file for each rank")
       rank 0: 0: 
       rank 1: 0: )");
   test::shows(sh.text("logs/rank-0.log"), "step 4 ");
+}
+
+TEST_CASE("launch: processes with one mask share its cores, and a process with its own mask uses all of it") {
+  Launcher const sh;
+  auto const cores = tessera::affinity::allowed_cores();
+  if (cores.size() < 2 || sh.run("taskset -c 0 true").code != 0) return;
+  std::string const first = std::to_string(cores[0]), second = std::to_string(cores[1]);
+  std::string const train =
+      "train " + launched.substr(0, launched.find("--steps")) + "--bind-threads cores -q ";
+  CHECK(sh.passes("taskset -c " + first + "," + second + " ./launch 2 " + train +
+                  "--steps 1000000 --log run.jsonl > ends & until grep -qs step.:3 run.jsonl; do sleep 0.1; "
+                  "done; grep -h Cpus_allowed_list /proc/$(cat pid-0)/status /proc/$(cat pid-1)/status; "
+                  "kill $(cat pid-0); wait") ==
+        "Cpus_allowed_list:\t" + first + "\nCpus_allowed_list:\t" + second + "\n");
+  // Each process has one core. If the two divided it, one of them would have none, and --bind-threads would
+  // be refused.
+  sh.write("own", "#!/bin/sh\n[ $RANK = 0 ] && core=" + first + " || core=" + second +
+                      "\nexec taskset -c $core \"$@\"\n");
+  CHECK(
+      has(sh.passes("chmod +x own; ./launch 2 ./own " + train + "--steps 2"), "rank 0: 0: \nrank 1: 0: \n"));
 }
 
 TEST_CASE("launch: a signal to any rank ends all after one step, with a checkpoint") {

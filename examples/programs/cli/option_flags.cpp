@@ -91,7 +91,7 @@ void add_flag(CommandLine& line, Option const& option, std::string const& names,
                          });
     case Type::boolean:
       return line.toggle(names, value.boolean(), help);
-    case Type::shape:
+    case Type::choice:
       break;  // an option of this type has choices, which the code above handles
   }
 }
@@ -107,7 +107,7 @@ Json json_of(Option const& option, OptionValue value) {
       return value.boolean();
     case Type::integer:
     case Type::count:
-    case Type::shape:
+    case Type::choice:
       break;
   }
   return value.integer();

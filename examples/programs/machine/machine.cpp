@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "machine/machine.hpp"
 
+#include <algorithm>
 #include <cstdio>
 #include <ctime>
-#include <sched.h>
 #include <sstream>
 #include <sys/utsname.h>
 #include <vector>
@@ -17,6 +17,7 @@
 
 #include "tessera/backend/cpu/tile_grant.hpp"
 #include "tessera/config.hpp"
+#include "tessera/detail/affinity.hpp"
 #include "tessera/detail/host_memory.hpp"
 #include "tessera/version.hpp"
 
@@ -137,8 +138,7 @@ Json environment(DeviceFacts const& device) {
 std::optional<double> busy_core_seconds() {
   // A line of /proc/stat, see proc_stat(5): "cpu0 user nice system idle iowait irq softirq steal ...", in
   // clock ticks.
-  cpu_set_t mine;
-  if (::sched_getaffinity(0, sizeof mine, &mine) != 0) return std::nullopt;
+  affinity::Cores const mine = affinity::allowed_cores();
   std::ifstream file("/proc/stat");
   double ticks = 0.0;
   bool found = false;
@@ -147,7 +147,7 @@ std::optional<double> busy_core_seconds() {
     double user = 0, nice = 0, system = 0, idle = 0, waiting = 0, irq = 0, soft_irq = 0, steal = 0;
     if (std::sscanf(line.c_str(), "cpu%d %lf %lf %lf %lf %lf %lf %lf %lf", &core, &user, &nice, &system,
                     &idle, &waiting, &irq, &soft_irq, &steal) != 9 ||
-        core < 0 || core >= CPU_SETSIZE || !CPU_ISSET(static_cast<std::size_t>(core), &mine))
+        !std::binary_search(mine.begin(), mine.end(), core))
       continue;
     ticks += user + nice + system + irq + soft_irq + steal;
     found = true;

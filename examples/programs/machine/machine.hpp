@@ -10,11 +10,11 @@
 #include <string>
 #include <string_view>
 #include <sys/resource.h>
-#include <thread>
 #include <unistd.h>
 
 #include <nlohmann/json.hpp>
 
+#include "tessera/detail/affinity.hpp"
 #include "tessera/train/any_trainer.hpp"
 
 namespace programs {
@@ -49,7 +49,7 @@ std::string bf16_products();
 std::string eigen_version();
 
 /// Returns the number of cores that this process may use.
-inline int core_count() { return static_cast<int>(std::max(1u, std::thread::hardware_concurrency())); }
+inline int core_count() { return affinity::core_count(); }
 
 /// Returns the instruction-set extensions of the CPU that affect speed, such as avx512f.
 Json cpu_flags();

@@ -2,10 +2,10 @@
 #include "prepare/settings.hpp"
 
 #include <algorithm>
-#include <thread>
 #include <utility>
 
 #include "tessera/core/error.hpp"
+#include "tessera/detail/affinity.hpp"
 #include "tessera/io/file.hpp"
 #include "tessera/io/hash.hpp"
 
@@ -84,7 +84,7 @@ Preparation resolve(CommandLine const& line, PrepareFlags flags) {
   if (!flags.validation_output.empty() && flags.validation_output.extension() != ".bin")
     refuse("--validation-output " + in_quotes(flags.validation_output.string()) + " must end in .bin");
   flags.all_cores = flags.threads == 0;
-  if (flags.all_cores) flags.threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  if (flags.all_cores) flags.threads = affinity::core_count();
 
   made.tokenizer = text::Tokenizer::open(flags.tokenizer, flags.end_of_text);
   made.inputs = text::find_inputs(flags.inputs, flags.format == "auto"   ? text::InputFormat::by_name

@@ -6,8 +6,9 @@
 #include <memory>
 #include <string>
 #include <string_view>
-#include <thread>
 #include <utility>
+
+#include "tessera/detail/affinity.hpp"
 
 #include "text/pipeline.hpp"
 #include "text/unicode.hpp"
@@ -23,8 +24,7 @@ TokenSource tokenized(Tokenizer const& tokenizer, std::vector<std::string> paths
   for (std::string const& path : paths) name += (name.empty() ? "" : ", ") + files::path_text(path);
   Inputs const inputs = find_inputs(paths, InputFormat::by_name);
   PipelineOptions pipeline;
-  pipeline.threads =
-      threads > 0 ? threads : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  pipeline.threads = threads > 0 ? threads : affinity::core_count();
   pipeline.field = field;
   Ids ids;
   std::int64_t replaced = 0;

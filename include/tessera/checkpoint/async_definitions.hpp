@@ -15,6 +15,7 @@
 #include "tessera/checkpoint/writer.hpp"
 #include "tessera/comm/communicator.hpp"
 #include "tessera/core/error.hpp"
+#include "tessera/detail/affinity.hpp"
 #include "tessera/plan/checkpoint_memory.hpp"
 #include "tessera/train/state_access.hpp"
 #include "tessera/train/trainer_interface.hpp"
@@ -56,7 +57,11 @@ TESSERA_INLINE void AsyncCheckpoint::save(AnyTrainer& trainer, std::filesystem::
   writer_ = std::move(writer);
   stop_ = false;
   state_ = State::writing;
-  thread_ = std::thread([this, to = writer_.get(), named = std::move(named)] { write(*to, named); });
+  thread_ =
+      std::thread([this, to = writer_.get(), named = std::move(named), cores = affinity::helper_cores()] {
+        (void)affinity::bind_thread(cores);  // otherwise it inherits the one core of this thread
+        write(*to, named);
+      });
 }
 
 TESSERA_INLINE void AsyncCheckpoint::wait() {

@@ -36,6 +36,9 @@ inline void check_options(TrainerOptions const& options, std::int64_t positions)
   if (options.schedule > RateShape::warmup_cosine_lr)
     fail({"schedule has the value ", static_cast<int>(options.schedule),
           ", which is not a member of RateShape"});
+  if (options.bind_threads > BindThreads::numa)
+    fail({"bind_threads has the value ", static_cast<int>(options.bind_threads),
+          ", which is not a member of BindThreads"});
   if (options.accumulation > max_accumulation)
     fail({"accumulation is ", options.accumulation,
           ", but a step can have at most 16384 micro-batches; use a larger batch or more ranks"});
@@ -62,8 +65,7 @@ inline void check_options(TrainerOptions const& options, std::int64_t positions)
   if (has_end(options.schedule) && options.total_steps == 0)
     fail(
         {"total_steps is 0, but this schedule falls until the step total_steps; set it to the number of "
-         "steps "
-         "of the run, or choose a schedule that stays constant"});
+         "steps of the run, or choose a schedule that stays constant"});
   if (needs_end(options.schedule) && options.total_steps <= options.warmup_steps)
     fail({"total_steps is ", options.total_steps, " and warmup_steps is ", options.warmup_steps,
           "; a linear or cosine schedule needs total_steps beyond the warm-up"});

@@ -19,6 +19,7 @@
 #include "tessera/config.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/data/batch.hpp"
+#include "tessera/detail/affinity.hpp"
 #include "tessera/detail/clock.hpp"
 #include "tessera/nn/init.hpp"
 #include "tessera/plan/program.hpp"
@@ -30,6 +31,7 @@
 #include "tessera/train/options.hpp"
 #include "tessera/train/planning.hpp"
 #include "tessera/train/state_access.hpp"
+#include "tessera/train/thread_binding.hpp"
 #include "tessera/train/ticket.hpp"
 #include "tessera/train/trainer_interface.hpp"
 
@@ -180,6 +182,8 @@ class Engine : public AnyTrainer, private StateAccess {
   comm::Comm comm_;
   comm::Transport& transport_;
   int device_;
+  detail::RankCores cores_;
+  affinity::BoundThread bound_;  // before everything that allocates memory or starts threads
   StepPlan plan_;
   StepMemory<Place> memory_;
   Context<Place> context_;
@@ -207,14 +211,22 @@ Engine<Place, T>::Engine(ErasedModel<Place, T> model, CheckedRecipe const& recip
       comm_(std::move(comm)),
       transport_(comm_.transport()),
       device_(detail::select_device<Place>(transport_.local_rank())),
-      plan_(detail::checked_plan(model_, recipe, options, transport_, open)),
+      cores_(detail::cores_of_rank(options, transport_, Context<Place>::numa_node(device_))),
+      bound_(cores_.share),
+      plan_(detail::checked_plan(model_, recipe, options, transport_, open, cores_.ranks)),
       memory_(plan_, detail::file_of(plan_, options, transport_, open)),
-      context_(threads_of_rank(options.threads, plan_.shape.ranks_on_host()),
-               detail::workspace_of(plan_, memory_), nullptr, Math::of(recipe)),
+      context_(cores_.threads, detail::workspace_of(plan_, memory_), nullptr, Math::of(recipe),
+               cores_.of_workers),
       rule_(detail::step_rule(recipe, options, plan_.shape)),
       store_(plan_, memory_, context_, transport_, rule_),
       train_(plan_, plan_.train, memory_, model_.functions, model_.object.get()),
       evaluate_(plan_, plan_.evaluate, memory_, model_.functions, model_.object.get()) {
+  if (int const error = bound_.error())
+    throw_error(
+        ErrorKind::failed,
+        {"the system does not bind the threads of this rank to the cores ", affinity::text_of(cores_.share),
+         " (", std::strerror(error), "); leave bind_threads at none"},
+        transport_.rank());
   comm::agree(transport_, detail::hash_of_numbers(options, plan_),
               "numbers of the run (model sizes, batch, optimizer, seed)");
   if constexpr (requires { context_.set_gradients_workspace({}); })
@@ -229,6 +241,9 @@ Engine<Place, T>::Engine(ErasedModel<Place, T> model, CheckedRecipe const& recip
                        plan_.unit(unit).parameters[static_cast<std::size_t>(parameter)].init, offset, out);
       },
       &options_.seed);
+  // On the CPU this thread computes, so it gets its own core now, after it has started its helper threads.
+  if (Context<Place>::immediate && !cores_.of_workers.empty())
+    (void)affinity::bind_thread({cores_.of_workers.front()});
 }
 
 template <class Place, class T>

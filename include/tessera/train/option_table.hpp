@@ -19,28 +19,30 @@ inline namespace v0 {
 /// A reference to the value of one option of any type.
 class OptionValue {
  public:
-  enum class Type : std::uint8_t { real, integer, count, seed, boolean, shape };
+  enum class Type : std::uint8_t { real, integer, count, seed, boolean, choice };
 
   OptionValue(double& value) : type_(Type::real), at_(&value) {}
   OptionValue(std::int64_t& value) : type_(Type::integer), at_(&value) {}
   OptionValue(int& value) : type_(Type::count), at_(&value) {}
   OptionValue(std::uint64_t& value) : type_(Type::seed), at_(&value) {}
   OptionValue(bool& value) : type_(Type::boolean), at_(&value) {}
-  OptionValue(RateShape& value) : type_(Type::shape), at_(&value) {}
+  OptionValue(RateShape& value) : type_(Type::choice), at_(&value) {}
+  OptionValue(BindThreads& value) : type_(Type::choice), at_(&value) {}
 
   Type type() const { return type_; }
   double& real() const { return *static_cast<double*>(at_); }
   std::uint64_t& seed() const { return *static_cast<std::uint64_t*>(at_); }
   bool& boolean() const { return *static_cast<bool*>(at_); }
-  RateShape& shape() const { return *static_cast<RateShape*>(at_); }
-  /// Returns the value of an option of type `integer`, `count`, `boolean` or `shape`.
+  /// Returns the value of an enumeration as a number. All of them are one byte.
+  unsigned char& choice() const { return *static_cast<unsigned char*>(at_); }
+  /// Returns the value of an option of type `integer`, `count`, `boolean` or `choice`.
   std::int64_t integer() const {
     return type_ == Type::integer   ? *static_cast<std::int64_t*>(at_)
            : type_ == Type::count   ? *static_cast<int*>(at_)
            : type_ == Type::boolean ? std::int64_t{boolean()}
-                                    : static_cast<std::int64_t>(shape());
+                                    : std::int64_t{choice()};
   }
-  /// Sets a value of type `integer`, `count`, `boolean` or `shape`.
+  /// Sets a value of type `integer`, `count`, `boolean` or `choice`.
   void set_integer(std::int64_t value) const {
     if (type_ == Type::integer)
       *static_cast<std::int64_t*>(at_) = value;
@@ -49,7 +51,7 @@ class OptionValue {
     else if (type_ == Type::boolean)
       boolean() = value != 0;
     else
-      shape() = static_cast<RateShape>(value);
+      choice() = static_cast<unsigned char>(value);
   }
 
  private:
@@ -159,6 +161,9 @@ inline constexpr Option option_table[] = {
      .help = "seed of weights and data order"},
     {TESSERA_OPTION(threads), .group = OptionGroup::machine, .max = 1024, .must_agree = false,
      .flags = "--threads", .key = "threads", .help = "threads of a rank; 0: an equal share of the cores"},
+    {TESSERA_OPTION(bind_threads), .group = OptionGroup::machine, .flags = "--bind-threads",
+     .key = "bind_threads", .choices = "none|cores|numa",
+     .help = "cores: a core for each thread of a rank; numa: the cores next to the rank's GPU"},
     {TESSERA_OPTION(prefetch), .group = OptionGroup::machine, .max = 1024, .flags = "--prefetch",
      .help = "units whose weights are gathered ahead of use; 0: no overlap"},
     {TESSERA_OPTION(bucket_bytes), .group = OptionGroup::machine, .max = detail::max_integer,

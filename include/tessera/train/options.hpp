@@ -23,6 +23,14 @@ inline namespace v0 {
 /// The largest number of micro-batches of one rank in a step.
 inline constexpr int max_accumulation = 16384;
 
+/// On which cores the threads of a rank run. The ranks of a host that have the same affinity mask (set by
+/// taskset, numactl, SLURM or a container) share the cores of this mask.
+enum class BindThreads : std::uint8_t {
+  none,   ///< on any core of the mask; the system chooses
+  cores,  ///< each rank has its own part of the mask, and each of its computing threads has its own core
+  numa  ///< the cores of the mask in the NUMA node of the rank: the GPU's node, or the rank's share of nodes
+};
+
 /// The settings of a trainer that are chosen at run time. All ranks must have the same settings, except for
 /// `threads` and the memory limits.
 struct TrainerOptions {
@@ -46,9 +54,10 @@ struct TrainerOptions {
   int accumulation = 1;       ///< micro-batches per rank and step; from the first batch if `batch` is 0
 
   std::uint64_t seed = 1;
-  int threads = 0;                ///< threads of this rank; 0: the machine's cores / the ranks, at least 1
-  std::int64_t bucket_bytes = 0;  ///< minimum size of a bucket of micro-batch gradients
-  int recompute_every = 2;        ///< blocks whose activations Recompute<Every> recomputes together
+  int threads = 0;  ///< threads of this rank; 0: the cores of the mask / the ranks that share it, at least 1
+  BindThreads bind_threads = BindThreads::none;  ///< on which cores the threads run; never changes results
+  std::int64_t bucket_bytes = 0;                 ///< minimum size of a bucket of micro-batch gradients
+  int recompute_every = 2;  ///< blocks whose activations Recompute<Every> recomputes together
   int replicas = 1;  ///< copies of all sharded state; world / replicas ranks share a copy (hybrid sharding)
   int prefetch = 1;  ///< units by which weights are gathered early and gradients reduced late; 0: no overlap
   int channels = 1;  ///< communicators per group of ranks; 2: the second one gathers weights

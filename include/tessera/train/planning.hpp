@@ -9,12 +9,12 @@
 #include <memory>
 #include <span>
 #include <string>
-#include <thread>
 #include <utility>
 
 #include "tessera/comm/communicator.hpp"
 #include "tessera/config.hpp"
 #include "tessera/core/error.hpp"
+#include "tessera/detail/affinity.hpp"
 #include "tessera/detail/host_memory.hpp"
 #include "tessera/io/state_file.hpp"
 #include "tessera/nn/adapter.hpp"
@@ -30,19 +30,19 @@
 namespace tessera {
 inline namespace v0 {
 
-/// Returns the number of threads of one rank: `requested` if it is positive, otherwise the machine's cores
-/// divided by the ranks on this machine, at least 1.
-inline int threads_of_rank(int requested, int ranks_on_host) {
+/// Returns the number of threads of one rank: `requested` if it is positive, otherwise the cores on which
+/// this process may run, divided by the `ranks` that share them, at least 1.
+inline int threads_of_rank(int requested, int ranks) {
   if (requested > 0) return requested;
-  int const cores = static_cast<int>(std::thread::hardware_concurrency());
-  return std::max(1, cores / std::max(1, ranks_on_host));
+  return std::max(1, affinity::core_count() / std::max(1, ranks));
 }
 
 /// Returns the numbers that a plan needs, from a trainer's options. `product` is the number format in which
-/// matrix products compute.
+/// matrix products compute. `core_ranks` is the number of ranks that share the cores of this process; 0: all
+/// ranks of the host.
 template <class Place>
 StepShape step_shape(TrainerOptions const& options, int rank, int world, DType product, int host_ranks = 0,
-                     int host_first = 0) {
+                     int host_first = 0, int core_ranks = 0) {
   StepShape shape;
   shape.batch = options.batch;
   shape.sequence = options.sequence;
@@ -58,7 +58,8 @@ StepShape step_shape(TrainerOptions const& options, int rank, int world, DType p
   shape.weight_lag = options.weight_lag;
   shape.replicas = options.replicas;
   shape.workspace_bytes = static_cast<std::int64_t>(Context<Place>::workspace_bytes(
-      threads_of_rank(options.threads, shape.ranks_on_host()), shape.batch * shape.sequence, product));
+      threads_of_rank(options.threads, core_ranks > 0 ? core_ranks : shape.ranks_on_host()),
+      shape.batch * shape.sequence, product));
   shape.own_memory = detail::has_own_memory<Place>;
   shape.max_steps_in_flight = info_of(Place::device).max_steps_in_flight;
   shape.checkpoints = options.checkpoints;
@@ -146,7 +147,8 @@ inline void check_segments(std::vector<UnitSpec> const& units, char const* witho
 
 template <class Place, class T>
 StepPlan checked_plan(ErasedModel<Place, T> const& model, CheckedRecipe const& checked,
-                      TrainerOptions const& options, comm::Transport& transport, OpenStateFile open) {
+                      TrainerOptions const& options, comm::Transport& transport, OpenStateFile open,
+                      int core_ranks = 0) {
   RecipeTable const& recipe = checked.table();
   if (uses_files(recipe.placement) && options.nvme_directory.empty())
     throw_error(ErrorKind::config, {"options: offload ", recipe.names.offload,
@@ -159,7 +161,7 @@ StepPlan checked_plan(ErasedModel<Place, T> const& model, CheckedRecipe const& c
          transport.world(), " ranks; all replicas of the sharded state must have the same number of ranks"});
   StepShape const shape =
       step_shape<Place>(options, transport.rank(), transport.world(), recipe.precision,
-                        transport.ranks_on_host(), transport.rank() - transport.local_rank());
+                        transport.ranks_on_host(), transport.rank() - transport.local_rank(), core_ranks);
   StepPlan plan = make_plan(model.units({shape.batch, shape.sequence}), recipe, shape);
   check_segments(plan.units, model.functions.without_segment);
   comm::agree(transport, hash_of(plan.train.schedule), "step schedule");

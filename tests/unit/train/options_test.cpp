@@ -101,7 +101,7 @@ TEST_CASE("the limits of an option are legal and what is beyond them is refused 
     INFO(option.name);
     TrainerOptions options = legal();
     OptionValue const value = option.in(options);
-    if (value.type() == Type::seed || value.type() == Type::boolean || value.type() == Type::shape) continue;
+    if (value.type() == Type::seed || value.type() == Type::boolean || value.type() == Type::choice) continue;
     bool const real = value.type() == Type::real, power = option.rule == OptionRule::power_of_two;
     auto const refused = [&](double number) {
       set(value, number);

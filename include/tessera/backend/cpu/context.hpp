@@ -15,6 +15,7 @@
 #include "tessera/core/error.hpp"
 #include "tessera/core/operation.hpp"
 #include "tessera/core/place.hpp"
+#include "tessera/detail/affinity.hpp"
 
 namespace tessera {
 inline namespace v0 {
@@ -40,13 +41,17 @@ class Context<Cpu> : public MathChannel {
   /// Makes the device of a rank the current device of this thread. There is only one CPU device, so this
   /// function does nothing.
   static void select(int /*device*/) {}
+  /// Returns the NUMA node of the memory next to a device, or -1 if it is not known. The CPU is on all nodes.
+  static int numa_node(int /*device*/) { return -1; }
 
   /// Creates a context whose operations use `workspace`. The caller owns `workspace`, which must outlive the
   /// context. A context with a recorder reports operations and does not run them. `workspace` may be empty if
   /// there is a recorder, or if only elementwise operations run. Throws Error(usage) if there is no recorder
-  /// and a workspace that is not empty has less than workspace_bytes(threads) bytes.
-  Context(int threads, std::span<std::byte> workspace, Recorder* recorder = nullptr, Math const& math = {})
-      : MathChannel(math), recorder_(recorder), pool_(recorder ? 1 : threads) {
+  /// and a workspace that is not empty has less than workspace_bytes(threads) bytes. If `cores` is not empty,
+  /// each worker but the caller's thread runs on its own core (ThreadPool).
+  Context(int threads, std::span<std::byte> workspace, Recorder* recorder = nullptr, Math const& math = {},
+          affinity::Cores cores = {})
+      : MathChannel(math), recorder_(recorder), pool_(recorder ? 1 : threads, std::move(cores)) {
     if (recorder || workspace.empty()) return;
     if (workspace.size() < workspace_bytes(pool_.threads()))
       throw_error(ErrorKind::usage,

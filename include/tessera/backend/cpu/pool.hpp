@@ -16,6 +16,7 @@
 
 #include "tessera/config.hpp"
 #include "tessera/core/error.hpp"
+#include "tessera/detail/affinity.hpp"
 
 namespace tessera {
 inline namespace v0 {
@@ -37,8 +38,11 @@ inline void pause() noexcept {
 /// other workers finish the tasks of this worker, and the loop ends without it.
 class ThreadPool {
  public:
-  /// Throws Error(failed) if the system cannot start all threads, after joining the threads that it started.
-  explicit ThreadPool(int threads) : ThreadPool(std::in_place, threads) {
+  /// If `cores` is not empty, worker w > 0 runs only on the core cores[w]. Worker 0, the caller's thread, is
+  /// not changed. `cores` must then have a core for each worker. Throws Error(failed) if the system cannot
+  /// start all threads, after joining the threads that it started.
+  explicit ThreadPool(int threads, affinity::Cores cores = {})
+      : ThreadPool(std::in_place, threads, std::move(cores)) {
     // The other constructor has completed the object. So if start() throws, the destructor runs and joins the
     // threads.
     if (threads_ > 1) start();
@@ -66,7 +70,8 @@ class ThreadPool {
 
  private:
   /// Creates the pool without starting its threads.
-  ThreadPool(std::in_place_t, int threads) : threads_(std::max(1, std::min(threads, max_threads))) {
+  ThreadPool(std::in_place_t, int threads, affinity::Cores cores)
+      : threads_(std::max(1, std::min(threads, max_threads))), cores_(std::move(cores)) {
     if (threads_ == 1) return;
     cursors_ = std::make_unique<Cursor[]>(static_cast<std::size_t>(threads_));
     workers_.reserve(static_cast<std::size_t>(threads_ - 1));
@@ -75,7 +80,11 @@ class ThreadPool {
   void start() {
     try {
       for (int worker = 1; worker < threads_; ++worker)
-        workers_.push_back(std::thread([this, worker] { serve(worker); }));
+        workers_.push_back(std::thread([this, worker] {
+          if (auto const at = static_cast<std::size_t>(worker); at < cores_.size())
+            (void)affinity::bind_thread({cores_[at]});  // may run: it is a core of the mask of this thread
+          serve(worker);
+        }));
     } catch (std::system_error const& error) {
       throw_error(ErrorKind::failed,
                   {"a rank needs ", threads_, " threads, but the system started only ", workers_.size() + 1,
@@ -162,6 +171,7 @@ class ThreadPool {
   static constexpr int spins = 300;
 
   int threads_;
+  affinity::Cores cores_;
   std::unique_ptr<Cursor[]> cursors_;
   void* body_ = nullptr;
   Run call_ = nullptr;

@@ -48,12 +48,16 @@ class Context<Cuda> : public MathChannel {
   }
   /// Makes the GPU `device` current for this thread. Throws Error(unsupported) if the program cannot use it.
   static void select(int device) { cuda::select_device(device); }
+  /// Returns the NUMA node next to the GPU `device`, as Linux reports it, or -1 if it is not known.
+  static int numa_node(int device) { return cuda::numa_node(device); }
 
   /// Creates a context in which operations use `workspace`, device memory that the caller owns, and host
   /// tasks use `threads` threads. `math` is the arithmetic of the operations. If there is a recorder, each
-  /// operation is reported to it instead of enqueued, and the workspace may be empty.
-  Context(int threads, std::span<std::byte> workspace, Recorder* recorder = nullptr, Math const& math = {})
-      : MathChannel(math), recorder_(recorder), host_(threads, {}) {
+  /// operation is reported to it instead of enqueued, and the workspace may be empty. If `cores` is not
+  /// empty, each thread of host tasks but the first runs on its own core (ThreadPool).
+  Context(int threads, std::span<std::byte> workspace, Recorder* recorder = nullptr, Math const& math = {},
+          affinity::Cores cores = {})
+      : MathChannel(math), recorder_(recorder), host_(threads, {}, nullptr, {}, std::move(cores)) {
     if (recorder) return;
     lanes_.open();
     readbacks_.open();

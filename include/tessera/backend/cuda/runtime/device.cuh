@@ -10,6 +10,7 @@
 
 #include "tessera/backend/cuda/runtime/error.cuh"
 #include "tessera/backend/cuda/runtime/usable.hpp"
+#include "tessera/detail/host_memory.hpp"
 
 namespace tessera {
 inline namespace v0 {
@@ -70,6 +71,19 @@ inline void select_device(int device) {
     return;
   if (std::optional<std::string> const reason = why_unusable(query_device(device)))
     throw Error(ErrorKind::unsupported, *reason);
+}
+
+/// Returns the NUMA node next to the GPU `device`, from the system's files about PCI devices. Returns -1 if
+/// the system does not report it, as on a machine with one node.
+inline int numa_node(int device) {
+  char address[32] = {};
+  if (cudaDeviceGetPCIBusId(address, sizeof address, device) != cudaSuccess) {
+    cudaGetLastError();  // clears the error; otherwise a later call of this thread would report it
+    return -1;
+  }
+  for (char& c : address) c = c >= 'A' && c <= 'F' ? static_cast<char>(c - 'A' + 'a') : c;
+  return static_cast<int>(
+      host_memory::number_in("/sys/bus/pci/devices/" + std::string(address) + "/numa_node"));
 }
 
 }  // namespace cuda

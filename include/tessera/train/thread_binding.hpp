@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+// Divides the cores of a host among its ranks, for the option bind_threads.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tessera/comm/communicator.hpp"
+#include "tessera/config.hpp"
+#include "tessera/core/error.hpp"
+#include "tessera/detail/affinity.hpp"
+#include "tessera/train/options.hpp"
+#include "tessera/train/planning.hpp"
+
+namespace tessera {
+inline namespace v0 {
+namespace detail {
+
+/// The cores and the threads of one rank.
+struct RankCores {
+  int ranks = 1;               ///< the ranks that have the same affinity mask on the same host
+  int threads = 1;             ///< the threads that compute
+  affinity::Cores share;       ///< the cores to which all threads of the rank are bound; empty: not bound
+  affinity::Cores of_workers;  ///< the core of each computing thread; empty: they have no core of their own
+};
+
+/// Returns part `index` of `count` equal parts of some cores. The parts are disjoint.
+inline affinity::Cores part_of(affinity::Cores const& cores, int index, int count) {
+  auto const at = [&](int part) {
+    return cores.begin() + static_cast<std::ptrdiff_t>(cores.size() * static_cast<std::size_t>(part) /
+                                                       static_cast<std::size_t>(count));
+  };
+  affinity::Cores part(at(index), at(index + 1));
+  std::sort(part.begin(), part.end());
+  return part;
+}
+
+/// Returns the cores of one rank. `nodes` has the NUMA nodes of the affinity mask with their cores. `near`
+/// has for each rank with this mask the node of its GPU, or -1 if it is not known. `index` is the position of
+/// the rank in `near`. If all nodes are known, each rank gets cores of its own node. Otherwise the ranks get
+/// equal parts of the mask, or of the nodes.
+inline affinity::Cores share_of(BindThreads bind, std::vector<std::pair<int, affinity::Cores>> const& nodes,
+                                std::vector<int> const& near, int index) {
+  if (bind == BindThreads::none) return {};
+  auto const cores_at = [&](int node) {
+    auto const found =
+        std::find_if(nodes.begin(), nodes.end(), [node](auto const& each) { return each.first == node; });
+    return node >= 0 && found != nodes.end() ? found->second : affinity::Cores();
+  };
+  bool const known = std::none_of(near.begin(), near.end(), [&](int node) { return cores_at(node).empty(); });
+  if (known) {
+    int const node = near[static_cast<std::size_t>(index)];
+    if (bind == BindThreads::numa) return cores_at(node);
+    return part_of(cores_at(node), static_cast<int>(std::count(near.begin(), near.begin() + index, node)),
+                   static_cast<int>(std::count(near.begin(), near.end(), node)));
+  }
+  auto const count = near.size(), at = static_cast<std::size_t>(index);
+  std::size_t first = 0, end = nodes.size();
+  if (bind == BindThreads::numa) {
+    first = at * nodes.size() / count;
+    end = std::max(first + 1, (at + 1) * nodes.size() / count);
+  }
+  affinity::Cores cores;
+  for (std::size_t node = first; node < end; ++node)
+    cores.insert(cores.end(), nodes[node].second.begin(), nodes[node].second.end());
+  if (bind == BindThreads::cores) return part_of(cores, index, static_cast<int>(count));
+  std::sort(cores.begin(), cores.end());
+  return cores;
+}
+
+/// Returns the cores of this rank. `node` is the NUMA node of its device, or -1 if it is not known. All ranks
+/// must call this function together. Costs one all-gather of 16 bytes. Throws Error(config) if the ranks have
+/// more threads than cores and each thread should have its own core.
+inline RankCores cores_of_rank(TrainerOptions const& options, comm::Transport& transport, int node) {
+  struct Given {
+    std::uint64_t mask;  // a hash of the host and its mask
+    std::int64_t node;
+  };
+  affinity::Cores const mask = affinity::allowed_cores();
+  std::string const host = affinity::detail::line_of("/proc/sys/kernel/hostname") + ' ' +
+                           affinity::detail::line_of("/proc/sys/kernel/random/boot_id");
+  Given const own{std::hash<std::string>()(host + ' ' + affinity::text_of(mask)), node};
+  std::vector<Given> all(static_cast<std::size_t>(transport.world()));
+  transport.all_gather(&own, all.data(), sizeof own, {"agree", "cores of the ranks"});
+  std::vector<int> near;
+  int index = 0;
+  for (int rank = 0; rank < transport.world(); ++rank) {
+    Given const& other = all[static_cast<std::size_t>(rank)];
+    if (rank == transport.rank()) index = static_cast<int>(near.size());
+    if (other.mask == own.mask) near.push_back(static_cast<int>(other.node));
+  }
+  RankCores cores;
+  cores.ranks = static_cast<int>(near.size());
+  cores.threads = threads_of_rank(options.threads, cores.ranks);
+  cores.share = share_of(options.bind_threads, affinity::nodes_of(mask), near, index);
+  if (options.bind_threads != BindThreads::cores) return cores;
+  int const most = static_cast<int>(cores.share.size());
+  if (options.threads == 0 && most > 0) cores.threads = std::min(cores.threads, most);
+  if (cores.threads > most)
+    throw_error(ErrorKind::config,
+                {"options: bind_threads cores (programs: --bind-threads) needs ", cores.ranks * cores.threads,
+                 " cores (ranks ", cores.ranks, " x threads ", cores.threads, "), but the affinity mask has ",
+                 mask.size(), " (", affinity::text_of(mask),
+                 "); choose fewer threads or ranks, give the program more cores (taskset, numactl, or "
+                 "--cpus-per-task of SLURM), or choose bind_threads numa"},
+                transport.rank());
+  cores.of_workers = cores.share;
+  return cores;
+}
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace tessera
