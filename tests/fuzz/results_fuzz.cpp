@@ -15,8 +15,9 @@
 extern "C" int LLVMFuzzerTestOneInput(std::uint8_t const* input, std::size_t size) {
   std::string const& path = fuzz::file_of(fuzz::text_of(input, size));
   for (char const* row : {"", "zs2_fp16_ranks4_bs4_sl128"}) try {
-      for (auto const& setting :
-           programs::cli::row_settings(programs::results::read_results(path), "compare.json", row))
+      auto const document = programs::results::read_results(path);
+      for (auto const& setting : programs::cli::row_settings(
+               document, "compare.json", programs::cli::chosen_row(document, "compare.json", row)))
         if (!setting.flag.starts_with("--") || setting.where.empty()) std::abort();
     } catch (tessera::Error const& error) {
       fuzz::check(error, {tessera::ErrorKind::data, tessera::ErrorKind::config});

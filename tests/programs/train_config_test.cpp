@@ -91,12 +91,12 @@ TEST_CASE("train config: all refusals of a configuration are in one line, and co
   sh.write("betas.json",
            R"({"train_batch_size": 2, "optimizer": {"type": "Adam", "params": {"betas": [0.9, 1.5]}}})");
   sh.refuses("train --config", R"(
-      3 | many.json --model tiny --ranks 2 | many.json: 4 keys cannot be used | (1) zero_optimisation is not a key of DeepSpeed, the nearest is zero_optimization | (2) zero_optimization.zero_quantized_weights is true, which is not supported: nothing is sent quantized | (3) train_batch_size is 32, but train_micro_batch_size_per_gpu 4 x gradient_accumulation_steps 1 x --ranks 2 = 8 | (4) optimizer.type is "Lamb", the nearest is adam
+      3 | many.json --model tiny --ranks 2 | many.json: 3 keys cannot be used | (1) zero_optimisation is not a key of DeepSpeed, the nearest is zero_optimization | (2) zero_optimization.zero_quantized_weights is true, which is not supported: nothing is sent quantized | (3) optimizer.type is "Lamb", the nearest is adam
       3 | twice.json | twice.json: the key 'train_batch_size' is given twice
       3 | syntax.json | syntax.json: is not valid JSON, parse error at line 1
-      3 | nothing.json | nothing.json cannot be read
+      4 | nothing.json | nothing.json cannot be read
       3 | auto.json | the nearest is "auto", in lowercase
-      3 | nvme | is a folder; name the JSON file
+      4 | nvme | is a folder; name the JSON file
       3 | betas.json | optimizer.params.betas is [0.9,1.5]; give two numbers from 0 to below 1)");
   sh.write("hjson.json",
            "{\n  # of one device\n  train_micro_batch_size_per_gpu: 2,\n  \"bf16\": {\"enabled\": true, # a "
@@ -104,6 +104,33 @@ TEST_CASE("train config: all refusals of a configuration are in one line, and co
   sh.passes("train --config hjson.json --print-config", R"(
       --batch 2\x20
       --precision bf16\x20)");
+}
+
+TEST_CASE("train config: the batch equation names the keys of the file, and every way out works") {
+  Config const sh;
+  sh.write(
+      "all.json",
+      R"({"train_batch_size": 16, "train_micro_batch_size_per_gpu": 4, "gradient_accumulation_steps": 1})");
+  sh.write("two.json", R"({"train_batch_size": 8, "train_micro_batch_size_per_gpu": 4})");
+  sh.write("one.json", R"({"train_batch_size": 6})");
+  std::string const model =
+      "train --model layers=1,heads=2,channels=8 --sequence 8 --data text.txt --config ";
+  sh.refuses(model, R"(
+      3 | all.json | error: all.json: train_batch_size 16 contradicts train_micro_batch_size_per_gpu 4 x ranks 1 x gradient_accumulation_steps 1 = 4; set train_batch_size to 4, or give --ranks 4, or set gradient_accumulation_steps to 4, or set train_micro_batch_size_per_gpu to 16
+      3 | all.json --ranks 3 | x ranks 3 x gradient_accumulation_steps 1 = 12; set train_batch_size to 12, or give --ranks 4
+      3 | all.json --batch 3 | error: all.json: train_batch_size 16 is impossible: batch 3 x ranks 1 x accumulation = 16 needs accumulation 16 / 3; the nearest are train_batch_size 15 and 18
+      3 | all.json --global-batch 10 | error: all.json: --global-batch 10 is impossible: train_micro_batch_size_per_gpu 4 x ranks 1 x accumulation = 10 needs accumulation 10 / 4; the nearest are --global-batch 8 and 12
+      3 | all.json --global-batch 10 --accumulation 2 | error: all.json: --global-batch 10 contradicts train_micro_batch_size_per_gpu 4 x ranks 1 x accumulation 2 = 8; give --global-batch 8, or set train_micro_batch_size_per_gpu to 5
+      3 | two.json --ranks 4 | error: two.json: train_batch_size 8 is impossible: train_micro_batch_size_per_gpu 4 x ranks 4 x accumulation = 8 needs accumulation 8 / 16; the nearest is train_batch_size 16; or give --ranks 2
+      3 | one.json --ranks 4 | error: one.json: train_batch_size 6 is impossible: batch x ranks 4 x accumulation 1 = 6 needs batch 6 / 4; the nearest are train_batch_size 4 and 8; or give --ranks 3
+      3 | two.json --ranks 1 --global-batch 8 --batch 3 --accumulation 2 | --global-batch 8 contradicts batch 3 x ranks 1 x accumulation 2 = 6; give --global-batch 6, or leave out --batch)");
+  for (std::string const way :
+       {"all.json --ranks 4", "all.json --global-batch 4", "all.json --accumulation 3", "all.json --batch 16",
+        "two.json --ranks 2", "one.json --ranks 3"})
+    sh.passes(model + way + " --print-config");
+  sh.refuses("compare --data text.txt --config", R"(
+      3 | all.json --ranks 2 | error: all.json: train_batch_size 16 contradicts train_micro_batch_size_per_gpu 4 x ranks 2 x gradient_accumulation_steps 1 = 8; set train_batch_size to 8, or give --ranks 4
+      3 | all.json --ranks 1,2 | error: all.json: train_batch_size 16 contradicts train_micro_batch_size_per_gpu 4 x ranks 1 x gradient_accumulation_steps 1 = 4 of --ranks 1,2)");
 }
 
 TEST_CASE("train config: decay is part of Adam's gradient, and logs go to the paths of the configuration") {
@@ -147,6 +174,55 @@ TEST_CASE("train config: a flat list of a comparison is read through the file of
       "note: zero_comparison_20261127_100000.json is a list without the settings .* "
       "compare_20261127_100000.json is read");
   CHECK(sh.weights_hash("row.jsonl") == row.at("weights_hash"));
+}
+
+TEST_CASE("train config: --from says how far the rate and the peak memory are from the row's") {
+  Config const sh;
+  std::string const name =
+      sh.compared("--stages 2 --precisions fp32 --offloads none --steps 6 --warmup 1").at(0).at("experiment");
+  std::string const again = "train --from rows.json --best --log row.jsonl ";
+  auto const against = [&] { return sh.summary("row.jsonl").at("against_row"); };
+  auto const with_row = [&](std::string const& values) {
+    Json document = sh.json("rows.json");
+    document.at("rows").at(0).merge_patch(Json::parse(values));
+    sh.write("rows.json", document.dump());
+  };
+  with_row(R"({"median_tokens_per_sec": 1.0, "spread_pct": 2.5})");
+  sh.passes(again,
+            R"(\nagainst row )" + name +
+                R"( of rows.json \| rate \+[0-9.]+% from 1 tok/s, outside the row's spread of 2.5% \| )"
+                R"(peak memory \+0.0% from [0-9.]+ MB a rank\n)");
+  Json found = against();
+  CHECK(found.at("differs") == Json::array());
+  CHECK(found.at("within_row_spread") == false);
+  CHECK(found.at("rate_difference_pct").get<double>() ==
+        doctest::Approx(100.0 * (sh.summary("row.jsonl").at("avg_tokens_per_sec").get<double>() - 1.0)));
+  CHECK(found.at("peak_difference_pct") == 0.0);
+  CHECK(found.at("experiment") == name);
+
+  with_row(R"({"spread_pct": 1e12, "peak_gpu_mem_mb": 1e-3})");
+  sh.passes(again, "within the row's spread of");
+  CHECK(against().at("within_row_spread") == true);
+  CHECK(against().at("peak_difference_pct") > 100.0);
+  with_row(R"({"spread_pct": null})");
+  sh.passes(again, "the row has no spread");
+  CHECK(against().at("within_row_spread") == nullptr);
+
+  // Each difference makes the distances null. The line says which one it is.
+  sh.passes(again + "--batch 1 --stage 3",
+            R"(\nnot compared with row )" + name +
+                R"( of rows.json, because of another sharding \(zs3, in the row )"
+                R"(zs2\), batch \(1, in the row 2\)\n)");
+  CHECK(against().at("differs").size() == 2);
+  for (std::string const key : {"rate_difference_pct", "peak_difference_pct", "within_row_spread"})
+    CHECK(against().at(key) == nullptr);
+  sh.passes(again + "--ranks 1", R"(because of another number of ranks \(1, in the row 2\), mesh)");
+  Json document = sh.json("rows.json");
+  document.at("environment")["cpu"] = "another CPU";
+  sh.write("rows.json", document.dump());
+  sh.passes(again, R"(because of another CPU \(.+, in the row another CPU\)\n)");
+  sh.passes(Train::small + "--steps 2 --log plain.jsonl");
+  CHECK(sh.summary("plain.jsonl").at("against_row") == nullptr);
 }
 
 TEST_CASE(

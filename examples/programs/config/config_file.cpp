@@ -31,7 +31,7 @@ namespace {
 std::string text_of(std::string const& path) {
   std::error_code code;
   if (std::filesystem::is_directory(path, code))
-    throw Error(ErrorKind::config,
+    throw Error(ErrorKind::data,
                 files::path_text(path) + " is a folder; name the JSON file of a DeepSpeed configuration");
   std::ifstream file(path, std::ios::binary);
   constexpr std::size_t max_bytes = 1 << 20;
@@ -39,7 +39,7 @@ std::string text_of(std::string const& path) {
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
   text.resize(static_cast<std::size_t>(file.gcount()));
   if (file.bad() || (text.empty() && !file.eof()))
-    throw Error(ErrorKind::config,
+    throw Error(ErrorKind::data,
                 files::path_text(path) + " cannot be read; name the JSON file of a DeepSpeed configuration");
   return text;
 }
@@ -171,9 +171,11 @@ void add_row_flags(CommandLine& line, ConfigFile& file) {
                  " which row to repeat; give --best, or --row NAME");
         std::string const whole = document_of(path, file.notes);
         results::Document const document = results::read_results(whole);
-        std::vector<FileSetting> settings =
-            row_settings(document, files::path_text(whole), best ? "" : row->back());
-        check_recorded(line, document, files::path_text(whole));
+        std::string const name = files::path_text(whole);
+        results::Row const& chosen = chosen_row(document, name, best ? "" : row->back());
+        file.repeated = {name, chosen, document.environment};
+        std::vector<FileSetting> settings = row_settings(document, name, chosen);
+        check_recorded(line, document, name);
         // If the command line gives a training length, the length of the row is removed. The row's length is
         // possibly in another unit (steps or epochs).
         bool const steps = line.on_line("--steps") != nullptr;
@@ -196,6 +198,11 @@ void check_row_flags(CommandLine const& line, ConfigFile const& file) {
          " selects a row of a comparison, but no comparison is given; add --from FILE");
 }
 
+std::string row_text(results::Row const& row, char const* field) {
+  auto const found = row.find(field);
+  return found != row.end() && found->is_string() ? found->get<std::string>() : std::string();
+}
+
 std::vector<RunKey> const& run_keys() {
   static std::vector<RunKey> const keys = [] {
     std::vector<RunKey> all;
@@ -216,16 +223,12 @@ std::vector<RunKey> const& run_keys() {
   return keys;
 }
 
-std::vector<FileSetting> row_settings(results::Document const& document, std::string const& path,
-                                      std::string const& name) {
+results::Row const& chosen_row(results::Document const& document, std::string const& path,
+                               std::string const& name) {
   results::Row const* chosen = nullptr;
   Names names;
-  auto const text_in = [](results::Row const& row, char const* field) {
-    auto const found = row.find(field);
-    return found != row.end() && found->is_string() ? found->get<std::string>() : std::string();
-  };
   for (results::Row const& row : document.rows) {
-    names.push_back(text_in(row, "experiment"));
+    names.push_back(row_text(row, "experiment"));
     if (!name.empty() && chosen == nullptr && names.back() == name) chosen = &row;
   }
   if (name.empty())
@@ -235,9 +238,13 @@ std::vector<FileSetting> row_settings(results::Document const& document, std::st
   if (chosen == nullptr)
     throw Error(ErrorKind::config, path + ": no row is called " + in_quotes(name) + ", the nearest is " +
                                        in_quotes(nearest(name, names)));
+  return *chosen;
+}
 
+std::vector<FileSetting> row_settings(results::Document const& document, std::string const& path,
+                                      results::Row const& row) {
   std::vector<FileSetting> settings;
-  std::string const where = path + ": " + files::printable(text_in(*chosen, "experiment"));
+  std::string const where = path + ": " + files::printable(row_text(row, "experiment"));
   auto const set = [&](std::string const& flag, results::Row const& value) {
     if (value.is_null() || value == false) return;
     Names values;
@@ -271,25 +278,24 @@ std::vector<FileSetting> row_settings(results::Document const& document, std::st
                                                                {"parallel", "--parallel"},
                                                                {"adapters", "--adapters"},
                                                                {"seed", "--seed"}})
-    if (auto const found = chosen->find(key); found != chosen->end()) set(flag, *found);
+    if (auto const found = row.find(key); found != row.end()) set(flag, *found);
   // In results of schema version 1, the column `attention` has the attention kernel that was requested. In
   // newer results the column attention_policy has it.
-  if (auto const requested = chosen->find("attention");
-      requested != chosen->end() && !chosen->contains("attention_policy"))
+  if (auto const requested = row.find("attention");
+      requested != row.end() && !row.contains("attention_policy"))
     set("--attention", *requested);
   // Sets --steps to the number of steps after which the row's weights were hashed. Later steps exist only to
   // reach --min-time.
   for (char const* key : {"hashed_steps", "steps"})
-    if (auto const found = chosen->find(key); found != chosen->end() && !found->is_null()) {
+    if (auto const found = row.find(key); found != row.end() && !found->is_null()) {
       set("--steps", *found);
       break;
     }
-  if (auto const mesh = chosen->find("mesh"); mesh != chosen->end() && mesh->is_string()) {
-    std::string const text = mesh->get<std::string>();  // "2x2" means 2 replicas of 2 shards
-    std::size_t const cross = text.find('x');
-    if (cross != text.npos)
-      settings.push_back(
-          {"--mesh", {"replicate=" + text.substr(0, cross) + ",shard=" + text.substr(cross + 1)}, where});
+  if (auto const mesh = row.find("mesh"); mesh != row.end() && mesh->is_string()) {
+    // "2x2" means 2 replicas of 2 shards. The number of ranks gives the shards, so --ranks can change them.
+    std::string const text = mesh->get<std::string>();
+    if (std::size_t const cross = text.find('x'); cross != text.npos)
+      settings.push_back({"--mesh", {"replicate=" + text.substr(0, cross)}, where});
   }
   auto const with = document.environment.find("settings");
   if (with == document.environment.end() || !with->is_object()) return settings;

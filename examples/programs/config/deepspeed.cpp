@@ -319,28 +319,6 @@ class Reader {
     if (has(micro)) set_integer("--batch", each, micro);
     if (has(steps) ? !drops_accumulation : has(all) && !knows_batch && at(steps) == nullptr)
       set_integer("--accumulation", accumulation, steps);
-    check_equation(global, each, accumulation, some_on_line);
-  }
-
-  /// Checks DeepSpeed's equation of the three keys, if the file gives all of them and --ranks is known. The
-  /// error message uses DeepSpeed's names.
-  void check_equation(std::int64_t global, std::int64_t each, std::int64_t accumulation, bool some_on_line) {
-    Names const* const ranks = on_line_("--ranks");
-    if (some_on_line || !has("train_batch_size") || !has("train_micro_batch_size_per_gpu") ||
-        !has("gradient_accumulation_steps") || ranks == nullptr || ranks->size() != 1)
-      return;
-    std::int64_t world = 0;
-    try {
-      world = parse_integer("--ranks", ranks->front(), 1, 1 << 20);
-    } catch (Error const&) {
-      return;  // a list of ranks, or a value that --ranks itself refuses
-    }
-    if (global == each * accumulation * world) return;
-    refuse_key("train_batch_size", "is " + std::to_string(global) + ", but train_micro_batch_size_per_gpu " +
-                                       std::to_string(each) + " x gradient_accumulation_steps " +
-                                       std::to_string(accumulation) + " x --ranks " + std::to_string(world) +
-                                       " = " + std::to_string(each * accumulation * world) +
-                                       "; correct one, or leave one out");
   }
 
   void optimizer() {

@@ -225,5 +225,18 @@ inline void check_free_space_for_checkpoints(CheckpointSettings const& settings,
                      .named = settings.folder}});
 }
 
+/// Returns a warning if `batch`, the micro-batch of a resumed run, differs from the micro-batch of the run
+/// that saved the checkpoint, since sums then have another order. Returns "" if it does not differ.
+inline std::string warning_of_split(CheckpointSettings const& saved, std::int64_t batch) {
+  if (!saved.from) return {};
+  std::int64_t const before = nlohmann::ordered_json::parse(saved.from->json).value("batch", std::int64_t{0});
+  if (before == 0 || before == batch) return {};
+  std::string const given = "--batch " + std::to_string(before);
+  return "warning: the micro-batch was " + std::to_string(before) + " in " +
+         files::path_text(saved.from->folder) + " and is " + std::to_string(batch) +
+         " now: from here on the weights can differ in a few bits from a run with " + given + "; give " +
+         given + " for equal bits";
+}
+
 }  // namespace cli
 }  // namespace programs

@@ -45,6 +45,8 @@ class RunRates {
   double seconds() const { return seconds_; }
   /// Returns the tokens per second of all ranks; 0 before the first step.
   double rate() const { return seconds_ > 0.0 ? static_cast<double>(tokens_) / seconds_ : 0.0; }
+  /// Returns the tokens per second of all ranks; nullopt before the first step.
+  std::optional<double> known_rate() const { return steps_ > 0 ? std::optional(rate()) : std::nullopt; }
   /// Returns the standard deviation of the step times in seconds; nullopt for fewer than two steps.
   std::optional<double> deviation() const {
     return steps_ > 1 ? std::optional(std::sqrt(squares_ / static_cast<double>(steps_ - 1))) : std::nullopt;

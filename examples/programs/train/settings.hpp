@@ -133,8 +133,8 @@ inline void declare(CommandLine& line, TrainFlags& flags) {
               });
 
   line.real("--min-time", flags.min_time,
-            "continue after --steps until this many seconds are timed; default on GPUs: 3, if no length is "
-            "given and nothing is saved",
+            "continue after --steps until this many seconds are timed; default on GPUs: 3, if the run has no "
+            "given length, falling schedule or --validation and saves nothing",
             at_least(0.0));
 
   add_checkpoint_flags(line, flags.checkpoints);
@@ -186,8 +186,9 @@ struct Settings {
   std::string save_config;              ///< the config.json for --save FOLDER; empty if --save names a file
   CheckpointSettings checkpoints;
   TraceSettings trace;
-  std::string data_text;    ///< a description of the data
-  std::string length_from;  ///< the flag that gives the training length
+  std::string data_text;                ///< a description of the data
+  std::string length_from;              ///< the flag that gives the training length
+  std::optional<RepeatedRow> repeated;  ///< the row that --from names
   bool quiet = false;
 
   /// Returns the function that lists the model's units (the embedding, each block, the head), with their
@@ -364,6 +365,7 @@ inline Settings resolve(CommandLine const& line, TrainFlags const& flags) {
   settings.tensorboard = flags.tensorboard;
   settings.trace = flags.trace;
   settings.quiet = flags.quiet;
+  settings.repeated = flags.file.repeated;
 
   check_row_flags(line, flags.file);
   check_loss_scale(line, flags.options.loss_scale);
@@ -385,9 +387,9 @@ inline Settings resolve(CommandLine const& line, TrainFlags const& flags) {
   check_adapter_flags(settings.adapters, settings.options.lora, settings.recipe, settings.save, line);
   settings.model = model_choice("--model", flags.model);
   if (auto const reason = model_refusal(settings.model)) throw Error(ErrorKind::unsupported, *reason);
-  settings.relation = batch_relation(if_given("--global-batch", flags.global_batch), flags.ranks,
-                                     if_given("--batch", flags.batch),
-                                     if_given("--accumulation", flags.accumulation), flags.batch);
+  settings.relation = batch_relation(
+      if_given("--global-batch", flags.global_batch), flags.ranks, if_given("--batch", flags.batch),
+      if_given("--accumulation", flags.accumulation), flags.batch, BatchNames::of(line));
   settings.options.batch = settings.relation.batch;
   settings.options.accumulation = static_cast<int>(settings.relation.accumulation);
   settings.options.sequence = flags.sequence;

@@ -33,6 +33,7 @@
 #include "machine/machine.hpp"
 #include "trace/tensorboard.hpp"
 #include "train/rates.hpp"
+#include "train/row_comparison.hpp"
 #include "train/run_json.hpp"
 #include "train/settings.hpp"
 #include "train/shared_end.hpp"
@@ -210,6 +211,7 @@ class Training {
     // All ranks synchronise in this vote, so afterwards rank 0 sees the errors that other ranks stored.
     bool const complete_end = !loop.stopped() || comm::unanimous(comm, !root || complete(step));
     if (root) figures_.end();
+    if (settings_.repeated) peak_bytes_ = largest_on_ranks(comm, trainer->peak_bytes(Tier::device));
     if (validation && complete_end && validated != step)
       without_save([&] { validate(*trainer, *validation, comm, step); });
     if (traced.wants(step)) collect_times(traced.take(), comm);
@@ -423,7 +425,11 @@ class Training {
     if (first > 0)
       say("resumed " + files::path_text(settings_.checkpoints.from->folder) + " after step " +
           std::to_string(first));
-    warn_of_split();
+    if (settings_.recipe.reduction == ReductionKind::ordered) {
+      std::string const warning = warning_of_split(settings_.checkpoints, settings_.relation.batch);
+      bar_.clear();
+      if (!warning.empty()) std::cerr << warning << std::endl;
+    }
     if (first == 0 && settings_.checkpoints.resume)
       say("no checkpoint in " + files::path_text(settings_.checkpoints.folder) + "; starts from step 1");
     if (!settings_.log.empty()) {
@@ -453,21 +459,6 @@ class Training {
                            {"memory/planned_nvme_mb", mebibytes(nvme)}});
     }
     bar_.start("train", settings_.steps);
-  }
-
-  /// Warns if the micro-batch has another size than in the checkpoint, since sums then have another order.
-  void warn_of_split() {
-    CheckpointSettings const& saved = settings_.checkpoints;
-    if (!saved.from || settings_.recipe.reduction != ReductionKind::ordered) return;
-    std::int64_t const before =
-        nlohmann::ordered_json::parse(saved.from->json).value("batch", std::int64_t{0});
-    if (before == 0 || before == settings_.relation.batch) return;
-    bar_.clear();
-    std::cout.flush();
-    std::cerr << "warning: the micro-batch was " << before << " in " << files::path_text(saved.from->folder)
-              << " and is " << settings_.relation.batch
-              << " now: from here on the weights can differ in a few bits from a run with --batch " << before
-              << "; give --batch " << before << " for equal bits" << std::endl;
   }
 
   void record(StepReport const& report) {
@@ -546,12 +537,16 @@ class Training {
     auto const flops =
         all ? std::optional(settings_.model.built.flops_per_token(settings_.options.sequence)) : std::nullopt;
     std::int64_t const steps_run = done_ - settings_.checkpoints.first_step();
+    std::optional<RowComparison> against;
+    if (settings_.repeated && steps_run > 0)
+      against.emplace(*settings_.repeated, settings_, figures_.rates.known_rate(), peak_bytes_);
     to_log([&](JsonlLog& log) {
       Json summary = {{"steps_done", done_}, {"interrupted", interrupted()}};
       summary["first_loss"] = steps_run > 0 ? Json(first_loss_) : Json(nullptr);
       summary["final_loss"] = steps_run > 0 ? Json(last_loss_) : Json(nullptr);
       figures_.add_to(summary, flops);
       summary["measured_products"] = settings_.plans ? Json(settings_.plans->take_used()) : Json(nullptr);
+      summary["against_row"] = against ? against->json() : Json(nullptr);
       summary["weights_hash"] = weights_hash;
       log.note({{"summary", std::move(summary)}});
     });
@@ -562,6 +557,7 @@ class Training {
     if (steps_run > 0)
       say("trained " + grouped(steps_run) + (steps_run == 1 ? " step" : " steps") + " | loss " +
           fixed(first_loss_, 4) + " -> " + fixed(last_loss_, 4) + " | " + figures_.text(flops));
+    if (against) say(against->text());
     if (settings_.trace.profile && !times_.front().steps.empty())
       say(profile_text(profile_of(times_.front()), times_.size()));
     if (!settings_.adapters.save.empty()) say("saved adapters " + files::path_text(settings_.adapters.save));
@@ -593,6 +589,8 @@ class Training {
   RunFigures figures_;
   Clock::time_point line_printed_ = Clock::now();
   double first_loss_ = 0.0, last_loss_ = 0.0;
+  std::atomic<std::int64_t> peak_bytes_ =
+      0;  // of the device arena of the rank that used most; only with --from
 };
 
 }  // namespace cli

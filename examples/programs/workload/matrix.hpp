@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -60,6 +61,7 @@ struct MatrixFlags {
   std::vector<std::int64_t> sequences = {128};
   std::vector<std::int64_t> accumulations;  ///< empty: computed from the global batch, or 1
   std::optional<std::int64_t> global_batch;
+  std::function<BatchNames()> batch_names = [] { return BatchNames(); };  ///< for messages
 
   std::string device = std::string(name_of(default_device()));
   std::vector<int> ranks = default_ranks(default_device());
@@ -111,6 +113,7 @@ inline bool are_offloads(std::string const& flag, Names const& items) {
 }  // namespace detail
 
 inline void add_matrix_flags(CommandLine& line, MatrixFlags& flags) {
+  flags.batch_names = [&line] { return BatchNames::of(line); };
   line.group("Matrix (lists)");
   line.custom("--device", joined(slot_choices<slot::device>(), "|"), flags.device,
               slot_flag<slot::device>().help, [&](std::string const& flag, std::string const& value) {
@@ -250,13 +253,15 @@ inline void check_global_batch(MatrixFlags const& flags) {
   std::string const rows = (list("--ranks", flags.ranks) + list("--batch", flags.batches) +
                             list("--accumulation", flags.accumulations))
                                .substr(3);
+  BatchNames const names = flags.batch_names();
   auto const fail = [&](std::string const& text) {
-    throw Error(ErrorKind::config, "--global-batch " + std::to_string(requested) + text);
+    throw Error(ErrorKind::config, names.subject(requested) + text);
   };
   if (!flags.batches.empty() && !flags.accumulations.empty()) {
     for (BatchRelation const& relation : relations)
       if (relation.global() != requested)
-        fail(" contradicts " + relation.text() + " of " + rows + "; " + remedies_text(requested, relations));
+        fail(" contradicts " + names.equation(relation) + " of " + rows + "; " +
+             remedies_text(requested, relations, names));
     return;
   }
   std::int64_t const unit = common_unit(products);
@@ -264,7 +269,7 @@ inline void check_global_batch(MatrixFlags const& flags) {
   if (unit == 0 || unit > most)
     fail(" is impossible: no global batch is a multiple of all of " + rows + "; give fewer of them");
   fail(" is impossible: all of " + rows + " need a multiple of " + std::to_string(unit) +
-       nearest_global_batches(requested, unit, most / unit));
+       nearest_global_batches(requested, unit, most / unit, names));
 }
 
 /// Returns the batches and accumulations of the rows on `ranks` ranks. A list that is not given is computed
@@ -279,7 +284,8 @@ inline std::vector<BatchRelation> relations(MatrixFlags const& flags, int ranks)
   std::vector<BatchRelation> found;
   for (auto const batch : given(flags.batches))
     for (auto const accumulation : given(flags.accumulations))
-      found.push_back(batch_relation(flags.global_batch, ranks, batch, accumulation, standard));
+      found.push_back(
+          batch_relation(flags.global_batch, ranks, batch, accumulation, standard, flags.batch_names()));
   return found;
 }
 

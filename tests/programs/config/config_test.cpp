@@ -29,6 +29,7 @@
 #include "config/deepspeed.hpp"
 #include "config/deepspeed_keys.hpp"
 #include "trace/tensorboard.hpp"
+#include "workload/batches.hpp"
 
 namespace {
 
@@ -107,7 +108,6 @@ TEST_CASE("the batch keys are DeepSpeed's equation, and a flag comes before them
       R"({"train_batch_size": 32, "train_micro_batch_size_per_gpu": 4, "gradient_accumulation_steps": 2})";
   CHECK(flags(all).at("--global-batch") == "32");
   CHECK(flags(all).at("--accumulation") == "2");
-  CHECK(holds(refusal(all, {{"--ranks", "2"}}), "gradient_accumulation_steps 2 x --ranks 2 = 16"));
   CHECK(flags(all, {{"--ranks", "4"}}).at("--batch") == "4");
   CHECK(flags(all, {{"--batch", "1"}}).count("--accumulation") == 0);
   CHECK(flags(all, {{"--accumulation", "8"}}).count("--global-batch") == 0);
@@ -116,6 +116,21 @@ TEST_CASE("the batch keys are DeepSpeed's equation, and a flag comes before them
         "3");
   CHECK(holds(refusal("{}"), "train_batch_size and train_micro_batch_size_per_gpu are both missing"));
   CHECK(flags("{}", {{"--batch", "2"}}).count("--batch") == 0);
+}
+
+TEST_CASE("a launcher decides the number of ranks in the advice about the batch equation") {
+  std::vector<cli::BatchRelation> const one{{4, 1, 1}};
+  cli::BatchNames names;
+  CHECK(cli::remedies_text(16, one, names) ==
+        "give --global-batch 4, or give --ranks 4, or leave out --accumulation, or leave out --batch");
+  names.launcher = "torchrun";
+  CHECK(cli::remedies_text(16, one, names) ==
+        "give --global-batch 4, or start 4 ranks with torchrun, or leave out --accumulation, or leave out "
+        "--batch");
+  names.launcher.clear();
+  names.accumulation.on_line = false;  // as in a row of a comparison, which nobody can leave out
+  CHECK(cli::remedies_text(1000, one, names) ==
+        "give --global-batch 4, or give --accumulation 250, or leave out --batch");  // 250 ranks are too many
 }
 
 TEST_CASE("optimizers and schedules") {
@@ -337,7 +352,7 @@ TEST_CASE("a row whose fields are of other kinds is no row to repeat, and never 
   auto const row = [](char const* text, std::string const& name) {
     results::Document document;
     document.rows.push_back(results::Row::parse(text));
-    return cli::row_settings(document, "a.json", name);
+    return cli::row_settings(document, "a.json", cli::chosen_row(document, "a.json", name));
   };
   CHECK(row(R"({"experiment": "zs0", "status": "ok", "batch": 2})", "").size() == 1);
   for (char const* text : {R"({"experiment": 5, "status": ["ok"]})", R"({"status": 1})", "{}"})
