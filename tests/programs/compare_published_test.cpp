@@ -53,6 +53,9 @@ TEST_CASE("compare published: a line in the published spelling gets the defaults
       --model meta-llama/Llama-2-7b-hf --batch-size 2 | SWEEP | stage-sweep: --sequence 512; --stages 0 1 2 3; --steps 20 | flag: --models meta-llama/Llama-2-7b-hf; --batch 2
       --model facebook/opt-1.3b --batch-size 8 --seq-length 512 --num-steps 50 --stages 0,1,2,3 | SWEEP | flag: --models facebook/opt-1.3b; --batch 8; --sequence 512; --steps 50
       --warmup-steps 10 --num-steps 50 | spelled --warmup-steps: --defaults stage-sweep | stage-sweep: --models gpt2 | flag: --warmup 10; --steps 50 | stage-sweep: --batch 4; --stages 0 1 2 3
+      --model facebook/opt-1.3b --batch-size 8 --seq-length 512 --num-steps 50 --stages 0 1 2 3 | SWEEP | flag: --models facebook/opt-1.3b; --stages 0 1 2 3
+      --strategies none cpu_optimizer cpu_full | spelled --strategies: --defaults offload-sweep | offload-sweep: --models gpt2; --batch 4; --stages 3 | flag: --strategies none cpu_optimizer cpu_full
+      --model gpt2-large --strategies none cpu_optimizer | spelled --strategies: --defaults offload-sweep | offload-sweep: --sequence 512; --steps 20 | flag: --models gpt2-large
       --grad-accum 2 | spelled --grad-accum: --defaults stage-sweep | flag: --accumulation 2 | stage-sweep: --stages 0 1 2 3; --steps 20
       --model gpt2 --batch-size 4 --strategies none cpu_optimizer cpu_full | OFFLOADS | flag: --strategies none cpu_optimizer cpu_full
       --model meta-llama/Llama-2-7b-hf --batch-size 2 --nvme-path nvme --strategies none cpu_optimizer cpu_full nvme | OFFLOADS | flag: --strategies none cpu_optimizer cpu_full nvme; --nvme-path nvme
@@ -72,6 +75,8 @@ TEST_CASE("compare published: --defaults applies without a published spelling an
       --model gpt2 --defaults offload-sweep | flag: --defaults offload-sweep | offload-sweep: --batch 4; --strategies none cpu_optimizer cpu_full
       --model gpt2 --defaults own --batch-size 4 --steps 3 | flag: --defaults own | default: --sequence 128; --format rows; # --global-batch
       --model gpt2 --batch 4 --stages 0 1 2 3 | default: --defaults own; --sequence 128
+      --strategies none cpu_optimizer --batch 2 | default: --defaults own; --models tiny
+      --strategies zero1 zero2 | default: --defaults own; --models tiny
       --model gpt2 --gpus 2 --batch-size 4 --precision bf16 --epochs 4 --samples 20 --json a.json | flag: --ranks 2; --precisions bf16 | default: # --steps | flag: --epochs 4; --json a.json)");
 }
 

@@ -260,6 +260,8 @@ TEST_CASE("plan: on a narrow terminal it names the omitted columns, and on a wid
 TEST_CASE("plan: wrong models, flags and values are refused") {
   Plan const sh;
   sh.refuses("plan", R"(
+      2 | --num_gpus 2 | '--num_gpus' is a flag of the launcher | plan needs no launcher, so use --ranks N
+      2 | --nnodes=2 | '--nnodes' is a flag of the launcher
       3 | --model opt-350m --memory 1GiB | opt-350m | which OPT models do not support here
       3 | --model gpt2 --sequence 2048 | --sequence 2048 | 1024 positions
       3 | --model gpt2 --freeze layers | --freeze 'layers'

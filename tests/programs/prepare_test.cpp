@@ -157,6 +157,21 @@ TEST_CASE(
   CHECK_FALSE(sh.exists("cut.bin.partial"));
 }
 
+TEST_CASE("prepare: an interrupted run on standard input keeps nothing, and says that it starts again") {
+  Texts const sh;
+  // The writer of standard input sends a signal while it still writes.
+  auto const cut =
+      sh.run(R"({ cat book.txt book.txt; sleep 0.5; kill -INT $(cat pid); sleep 0.2; cat book.txt; } | )"
+             R"(sh -c 'echo $$ > pid; exec prepare - --save-every 0 --output cut.bin )" +
+             gpt2 + "'");
+  CHECK(cut.code == 130);
+  for (std::string const left : {"cut.bin", "cut.bin.partial", "cut.bin.state"}) CHECK_FALSE(sh.exists(left));
+  test::shows(cut.out,
+              "interrupted by SIGINT after [0-9,]+ bytes; standard input cannot be read again, so "
+              "nothing was kept; start the same command again");
+  sh.passes("cat book.txt | prepare - --output cut.bin" + gpt2);
+}
+
 TEST_CASE("prepare: wrong flags, names and inputs are refused") {
   Texts const sh;
   sh.passes("prepare a.txt --output named.bin" + gpt2);
@@ -168,6 +183,7 @@ TEST_CASE("prepare: wrong flags, names and inputs are refused") {
   sh.refuses("prepare" + gpt2 + "--output x.bin", R"(
       2 | a.txt --output x.txt | must end in .bin
       2 | - --resume | standard input
+      2 | a.txt --num_gpus 2 | '--num_gpus' is a flag of the launcher | prepare needs no launcher
       4 | named.bin | named.bin: has the name of a token file
       4 | renamed | renamed: is a token file of llm.c | ends in .bin
       4 | records.jsonl --field words | records.jsonl: line 1: has no field 'words', its fields are: id, text, body

@@ -105,7 +105,7 @@ CommandLine::CommandLine(std::string program, std::string const& description, st
       examples +
       "\nExit codes of the programs: 0 done, 1 failed, 2 wrong command line, 3 settings that contradict "
       "each other or are\nnot in this build, 4 data or weights, 5 out of memory, 6 a rank was lost, 7 the "
-      "loss is not finite; 129, 130 and 143\ninterrupted, 141 the reader of the output is gone.\n");
+      "loss is not finite; 129, 130 and 143\ninterrupted.\n");
   app_->set_help_flag();
   app_->get_formatter()->column_width(34);
   app_->option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);

@@ -83,19 +83,23 @@ void compare_flags(CommandLine const& line, comm::Launch& launch) {
 
 }  // namespace
 
+void advise_on_launcher_flags(CommandLine& line, std::string const& instead) {
+  line.foreign({"--num_gpus", "--nproc_per_node"},
+               "is a flag of the launcher and comes before the program: deepspeed --no_python --num_gpus N "
+               "PROGRAM, or torchrun --nproc-per-node N --no-python -- PROGRAM; " +
+                   instead);
+  line.foreign({"--num_nodes", "--nnodes", "--node_rank", "--hostfile", "--master_addr", "--master_port"},
+               "is a flag of the launcher and comes before the program, such as torchrun --nnodes N "
+               "--nproc-per-node N --no-python -- PROGRAM");
+}
+
 void add_launch_flags(CommandLine& line, LaunchFlags& flags) {
   line.group("Ranks as processes (torchrun, deepspeed, srun, mpirun)");
   line.path("--log-ranks", "FOLDER", flags.log_ranks,
             "write what each rank prints to FOLDER/rank-R.log; default: only rank 0 prints");
   line.custom("--local_rank,--local-rank", "N", "", "has no effect: launchers of Python scripts add it",
               [](std::string const&, std::string const&) {});
-  line.foreign(
-      {"--num_gpus", "--nproc_per_node"},
-      "is a flag of the launcher and comes before the program: deepspeed --no_python --num_gpus N "
-      "PROGRAM, or torchrun --nproc-per-node N --no-python -- PROGRAM; without a launcher, use --ranks N");
-  line.foreign({"--num_nodes", "--nnodes", "--node_rank", "--hostfile", "--master_addr", "--master_port"},
-               "is a flag of the launcher and comes before the program, such as torchrun --nnodes N "
-               "--nproc-per-node N --no-python -- PROGRAM");
+  advise_on_launcher_flags(line, "without a launcher, use --ranks N");
   comm::LaunchEnvironment const launch = comm::launch_environment();
   if (launch.world > 1) line.preset({"--ranks", std::to_string(launch.world)}, launch.source);
 }

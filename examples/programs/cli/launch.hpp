@@ -22,8 +22,13 @@ struct LaunchFlags {
   std::filesystem::path log_ranks;
 };
 
-/// Adds the flags --log-ranks and --local_rank to `line`. The values are stored in `flags`. If a launcher
-/// started this program, the number of processes that the launcher started becomes the default of the flag
+/// Makes `line` refuse the flags of launchers, such as --num_gpus, with a message that says where they
+/// belong. `instead` says what to do without a launcher.
+void advise_on_launcher_flags(CommandLine& line, std::string const& instead);
+
+/// Adds the flags --log-ranks and --local_rank to `line`. The values are stored in `flags`. Refuses flags of
+/// the launcher. If a launcher started this program, the number of processes that the launcher started
+/// becomes the default of the flag
 /// --ranks, which `line` must already have. Throws Error(config) if environment variables of the launcher
 /// contradict each other.
 void add_launch_flags(CommandLine& line, LaunchFlags& flags);

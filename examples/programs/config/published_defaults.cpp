@@ -87,7 +87,11 @@ std::vector<FileSetting> settings_of(CommandLine const& line, std::string const&
 }
 
 std::vector<FileSetting> choose(CommandLine const& line) {
-  auto const [own, published] = spelled(line.spelled());
+  auto [own, published] = spelled(line.spelled());
+  // Both programs have --strategies. A list of offloads without a flag in Tessera's spelling is the command
+  // of the published comparison of offloads.
+  if (own.empty() && published.empty() && line.on_line("--strategies") != nullptr && sweeps_offloads(line))
+    published = "--strategies";
   std::string suite;
   if (Names const* const given = line.on_line("--defaults")) {
     suite = choice("--defaults", given->back(), choices);

@@ -20,6 +20,7 @@
 #include "tessera/train/any_trainer.hpp"
 
 #include "cli/command_line.hpp"
+#include "cli/launch.hpp"
 #include "cli/outputs.hpp"
 #include "cli/program.hpp"
 #include "cli/terminal.hpp"
@@ -290,6 +291,7 @@ int run(int argc, char const* const* argv) {
   bool fit = false, measured = false;
   line.toggle("--fitness", fit, "how well this machine, or a device, can train a --model");
   line.toggle("--measure", measured, "time the operations of steps on this machine into a file");
+  cli::advise_on_launcher_flags(line, "info needs no launcher, so leave it out");
   std::vector<char const*> const words = with_json_target(argc, argv);
   auto const asks = [&](std::string_view flag) {
     return std::any_of(words.begin(), words.end(), [&](std::string_view word) {

@@ -15,6 +15,7 @@
 #include "tessera/plan/support.hpp"
 
 #include "cli/command_line.hpp"
+#include "cli/launch.hpp"
 #include "cli/outputs.hpp"
 #include "cli/program.hpp"
 #include "cli/run_flags.hpp"
@@ -57,7 +58,7 @@ in the other sizes it is 10^9 bytes. On one rank all stages run the same program
 one row.
 A + after the largest batch or sequence: more may fit; ?: the search took too long.
 The exit code is 0 if some recipe fits, 5 if none does, 1 if a row could not be planned, and 3 if every recipe
-was refused.
+was refused. If the reader of its output is gone and it writes no file, plan ends with exit code 141.
 )";
 
 /// Values of flags of the program `compare` that affect neither memory nor time. The program `plan` accepts
@@ -143,6 +144,7 @@ void declare(cli::CommandLine& line, Settings& settings) {
                 settings.published.push_back(cli::choice(flag, item, cli::published_names()));
               settings.published = cli::distinct(settings.published);
             });
+  cli::advise_on_launcher_flags(line, "plan needs no launcher, so use --ranks N");
   cli::add_defaults_flag(line, settings.defaults);
   cli::add_config_flags(line, settings.file);
   line.group("Flags of compare, accepted here without effect on memory or time");

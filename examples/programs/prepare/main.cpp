@@ -44,7 +44,7 @@ constexpr char examples[] =
     "  prepare corpus/*.jsonl.zst --tokenizer llama3/ --output corpus.bin --validation-share 0.001 --threads "
     "8\n"
     "  zcat dump.gz | prepare - --tokenizer opt/ --output dump.bin --data-bytes 100MB\n"
-    "\nAn interrupted run continues with --resume.\n";
+    "\nAn interrupted run continues with --resume, unless it read standard input.\n";
 
 Json read_json(std::filesystem::path const& path) {
   auto const bytes = ts::FileBytes::open(path.string());
@@ -63,7 +63,9 @@ class Run {
   explicit Run(cli::Preparation const& p)
       : p_(p),
         terminal_(cli::Terminal::of(STDOUT_FILENO)),
-        bar_(std::cout, p.flags.quiet ? cli::Terminal{} : terminal_) {}
+        bar_(std::cout, p.flags.quiet ? cli::Terminal{} : terminal_),
+        piped_(std::any_of(p.inputs.files.begin(), p.inputs.files.end(),
+                           [](auto const& file) { return file.path == "-"; })) {}
   ~Run() {
     // Without a state file no later run can resume, so the incomplete files are useless and are removed.
     std::error_code code;
@@ -76,9 +78,7 @@ class Run {
     open_outputs();
     // A read of standard input possibly never returns, so a signal ends the program after at most 2 s. A run
     // that reads standard input cannot be resumed.
-    bool piped = false;
-    for (auto const& file : p_.inputs.files) piped = piped || file.path == "-";
-    cli::Interrupt const interrupt(piped ? 2 : 0);
+    cli::Interrupt const interrupt(piped_ ? 2 : 0);
     if (!p_.flags.quiet) std::cout << box() << std::flush;
     std::int64_t const total = p_.flags.data_bytes > 0 ? p_.flags.data_bytes : p_.inputs.bytes();
     bar_.start("prepare", total / 1000000);
@@ -95,15 +95,17 @@ class Run {
       double const seconds = since(started_);
       bar_.show((p_.flags.data_bytes > 0 ? position_.bytes : position_.packed) / 1000000,
                 seconds > 0 ? static_cast<double>(tokens() - before) / seconds : 0.0, "MB");
-      if (since(saved_at_) >= static_cast<double>(p_.flags.save_every)) save();
+      if (!piped_ && since(saved_at_) >= static_cast<double>(p_.flags.save_every)) save();
       stopped = cli::Interrupt::caught();
       return !stopped;
     });
     bar_.clear();
     if (stopped) {
-      save();
+      if (!piped_) save();
       say("interrupted by " + cli::Interrupt::name() + " after " + cli::grouped(position_.bytes) +
-          " bytes; continue with the same command and --resume");
+          " bytes; " +
+          (piped_ ? "standard input cannot be read again, so nothing was kept; start the same command again"
+                  : "continue with the same command and --resume"));
       return cli::Interrupt::exit_code();
     }
     finish(since(started_), tokens() - before);
@@ -284,6 +286,7 @@ class Run {
   cli::Preparation const& p_;
   cli::Terminal terminal_;
   cli::Progress bar_;
+  bool piped_;  // reads standard input, which no later run can read again
   std::optional<cli::TokenWriter> training_, validation_;
   text::Position position_;
   std::int64_t documents_ = 0, empty_ = 0, parts_ = 0, replaced_ = 0;

@@ -9,6 +9,7 @@
 #include "tessera/io/file.hpp"
 #include "tessera/io/hash.hpp"
 
+#include "cli/launch.hpp"
 #include "cli/outputs.hpp"
 #include "cli/values.hpp"
 
@@ -17,6 +18,7 @@ using namespace tessera;
 namespace cli {
 
 void declare(CommandLine& line, PrepareFlags& flags) {
+  advise_on_launcher_flags(line, "prepare needs no launcher, so leave it out");
   line.group("Inputs");
   line.inputs(
       "--input", "INPUT...",
