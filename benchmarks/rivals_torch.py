@@ -11,11 +11,12 @@ and a tied head of 50304 rows; AdamW is fused, and gradients are clipped to norm
     dp        DataParallel, one process                ddp       DistributedDataParallel, one process a GPU
     ddp-compiled  DDP under torch.compile              fsdp2     fully_shard of each block and of the model
     zero0 to zero3  DeepSpeed with this stage; needs the package deepspeed
+    zero1-cpu to zero3-cpu  the same with the optimizer on the CPU (offload_optimizer)
 
 16-bit formats are autocast over fp32 weights in PyTorch, and DeepSpeed's own formats in DeepSpeed. A step is timed from
 one synchronisation of the GPU to the next. A row has the median over the steps of all repeats. train_time_s is the sum
-of all timed steps of one repeat. comm_time_s is the time of NCCL's kernels in a step, counted by PyTorch's profiler in
---profiled further steps of rank 0. Such a kernel also waits for the other ranks, and its time can overlap with
+of all timed steps. comm_time_s is the time of NCCL's kernels in a step, the mean over ranks, counted by PyTorch's
+profiler in --profiled further steps. Such a kernel also waits for the other ranks, and its time can overlap with
 computation. The file has the format of docs/rivals.schema.json. With --append, the rows are added to a file that exists.
 """
 import argparse
@@ -45,9 +46,12 @@ PROGRAMS = {
     "zero1": "DeepSpeed",
     "zero2": "DeepSpeed",
     "zero3": "DeepSpeed",
+    "zero1-cpu": "DeepSpeed",
+    "zero2-cpu": "DeepSpeed",
+    "zero3-cpu": "DeepSpeed",
 }
 SHARDING = {"dp": "dp", "ddp": "zs0", "ddp-compiled": "zs0", "fsdp2": "zs3"}
-SHARDING.update({f"zero{stage}": f"zs{stage}" for stage in range(4)})
+SHARDING.update({name: f"zs{name[4]}" for name in PROGRAMS if name.startswith("zero")})
 VOCABULARY = 50257  # the tokens of the data
 PADDED = 50304  # rows of the embedding: the next multiple of 64, with which cuBLAS is faster
 
@@ -91,7 +95,7 @@ def gpt2(torch, size, positions):
     return Gpt2()
 
 
-def deepspeed_step(torch, options, stage):
+def deepspeed_step(torch, options, stage, on_cpu):
     import deepspeed
 
     config = {
@@ -102,6 +106,8 @@ def deepspeed_step(torch, options, stage):
         "zero_optimization": {"stage": stage, "overlap_comm": stage > 0, "contiguous_gradients": True},
         "optimizer": {"type": "AdamW", "params": {"lr": 1e-4, "weight_decay": 0.01, "torch_adam": options.torch_adam}},
     }
+    if on_cpu:
+        config["zero_optimization"]["offload_optimizer"] = {"device": "cpu", "pin_memory": True}
     if options.precision == "fp16":
         config["fp16"] = {"enabled": True, "initial_scale_power": 12}
     if options.precision == "bf16":
@@ -116,7 +122,7 @@ def deepspeed_step(torch, options, stage):
         engine.step()
         return loss
 
-    return step, deepspeed.__version__
+    return step, deepspeed.__version__.strip()
 
 
 def torch_step(torch, options, program):
@@ -167,9 +173,10 @@ def measure(options):
     torch.set_float32_matmul_precision("high" if options.precision == "tf32" else "highest")
     if program in ("ddp", "ddp-compiled", "fsdp2"):
         torch.distributed.init_process_group("nccl")
-    build = (lambda: deepspeed_step(torch, options, int(program[-1]))) if program.startswith("zero") else (
-        lambda: torch_step(torch, options, program))
-    step, version = build()
+    if program.startswith("zero"):
+        step, version = deepspeed_step(torch, options, int(program[4]), program.endswith("-cpu"))
+    else:
+        step, version = torch_step(torch, options, program)
     rows = options.batch * (options.world if program == "dp" else 1)
     batches = [torch.randint(0, VOCABULARY, (2, rows, options.sequence), device="cuda") for _ in range(4)]
     times, repeats = [], []
@@ -197,6 +204,12 @@ def measure(options):
         kernels = [event for event in record.events() if "nccl" in event.name.lower()]
         if kernels:
             communication = sum(event.device_time_total for event in kernels) * 1e-6 / options.profiled
+        if program == "dp" and communication:  # one process has the kernels of all GPUs
+            communication /= options.world
+        elif torch.distributed.is_initialized():
+            mean = torch.tensor([communication or 0.0], device="cuda")
+            torch.distributed.all_reduce(mean, torch.distributed.ReduceOp.AVG)
+            communication = mean.item() or None
     if rank == 0:
         tokens = options.batch * options.sequence * options.world
         rates = [tokens / statistics.median(own) for own in repeats]
@@ -207,7 +220,7 @@ def measure(options):
                 "std_tokens_per_sec": round(statistics.stdev(rates), 1) if len(rates) > 1 else None,
                 "spread_pct": round(100 * statistics.stdev(times) / statistics.mean(times), 3),
                 "peak_gpu_mem_mb": round(peak / 2**20, 1),
-                "train_time_s": round(statistics.median(sum(own) for own in repeats), 6),
+                "train_time_s": round(sum(times), 6),
                 "comm_time_s": None if communication is None else round(communication, 6),
                 "machine": f"{options.world} x " * (options.world > 1) + torch.cuda.get_device_name() +
                            f", CUDA {torch.version.cuda}",
@@ -242,12 +255,14 @@ def row_of(options, program, world):
         with open(result) as file:
             measured = json.load(file)
     row = {"program": PROGRAMS[program], "version": measured.pop("version"), "date": datetime.date.today().isoformat(),
-           "model": options.model, "precision": options.precision, "sharding": SHARDING.get(program), "batch": options.batch,
-           "sequence": options.sequence, "world": world, "repeats": options.repeat, "steps": options.steps}
+           "model": options.model, "precision": options.precision, "sharding": SHARDING.get(program),
+           "offload": "cpu_optimizer" if program.endswith("-cpu") else "none", "batch": options.batch,
+           "sequence": options.sequence, "world": world, "repeats": options.repeat, "steps": options.steps,
+           "warmup": options.warmup}
     row.update(measured)
     print(f"{program:13} {world} GPUs {options.precision} {options.batch}x{options.sequence}: "
-          f"{row['median_tokens_per_sec']:.0f} tokens/s, spread {row['spread_pct']} %, peak {row['peak_gpu_mem_mb']:.0f} MB, "
-          f"collectives {row['comm_time_s']} s a step", flush=True)
+          f"{row['median_tokens_per_sec']:.0f} tokens/s, spread {row['spread_pct']} %, "
+          f"peak {row['peak_gpu_mem_mb']:.0f} MB, collectives {row['comm_time_s']} s a step", flush=True)
     return {key: value for key, value in row.items() if value is not None}
 
 
