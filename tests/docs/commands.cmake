@@ -58,7 +58,7 @@ function(check name line)
     string(REGEX REPLACE "(^|;)--device;cuda(;|$)" ";" arguments "${arguments}")
     list(REMOVE_ITEM arguments "")
     list(APPEND arguments --device cpu)
-  elseif(NOT "--device" IN_LIST arguments)
+  elseif(NOT "--device" IN_LIST arguments AND NOT "--machine" IN_LIST arguments)  # a machine sets its device
     list(APPEND arguments --device cpu)
   endif()
   if("--init" IN_LIST arguments)
