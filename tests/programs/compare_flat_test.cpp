@@ -12,8 +12,9 @@ std::string const flat_rows =
     "compare --model layers=2,heads=2,channels=32 --data text.txt --seq-length 16 --num-steps 3 "
     "--warmup-steps 1 ";
 
-char const* const flat_figures[] = {"throughput_tokens_per_sec", "gpu_peak_gb", "gpu_allocated_gb",
-                                    "cpu_memory_gb", "avg_step_time_ms"};
+char const* const flat_figures[] = {
+    "throughput_tokens_per_sec", "gpu_peak_gb", "memory_peak_gb", "gpu_allocated_gb",
+    "memory_allocated_gb",       "cpu_used_gb", "cpu_memory_gb",  "avg_step_time_ms"};
 
 /// Checks the row `row` of a flat result file, whose strategy must be `strategy`. `ran` says whether the
 /// training of the row succeeded. If it succeeded, the row's figures must be numbers. Otherwise the figures
@@ -41,8 +42,8 @@ TEST_CASE("compare flat: each run keeps the earlier files, and adds files named 
   auto const files = matches(sh.passes("ls out"), "[^\n]+");
   CHECK(std::set(files.begin(), files.end()) == wanted);
   CHECK(sh.passes("cd out/" + times.at(0) + "; echo *") ==
-        "zs0_fp16_ranks1_bs4_sl16 zs1_fp16_ranks1_bs4_sl16 zs2_fp16_ranks1_bs4_sl16 "
-        "zs3_fp16_ranks1_bs4_sl16\n");
+        "zs0_bf16_ranks1_bs4_sl16 zs1_bf16_ranks1_bs4_sl16 zs2_bf16_ranks1_bs4_sl16 "
+        "zs3_bf16_ranks1_bs4_sl16\n");
 }
 
 TEST_CASE("compare flat: the JSON and the CSV of the sharding stages have the figures of the document") {
@@ -54,16 +55,22 @@ TEST_CASE("compare flat: the JSON and the CSV of the sharding stages have the fi
   CHECK(rows.size() == 4);
   auto const lines = sh.lines("flat.csv");
   CHECK(lines.size() == 5);
-  CHECK(
-      lines.at(0).starts_with("stage,strategy,throughput_tokens_per_sec,gpu_peak_gb,gpu_allocated_gb,cpu_"
-                              "memory_gb,avg_step_time_ms,success,error,"));
+  std::string header = "stage,strategy,";
+  for (char const* key : flat_figures) header += std::string(key) + ",";
+  CHECK(lines.at(0).starts_with(header + "success,error,"));
   for (std::size_t i = 0; i < 4; ++i) {
     Json const& row = rows.at(i);
     is_flat_row(row, true, "none");
     CHECK(row.at("stage") == i);
     CHECK(row.at("throughput_tokens_per_sec") == field(document, i, "median_tokens_per_sec"));
     auto const equal = [](double flat, double wanted) { CHECK(flat == doctest::Approx(wanted)); };
-    equal(row.at("gpu_peak_gb"), field(document, i, "peak_gpu_mem_mb").get<double>() / 1024);
+    double const gb = 1024.0 * 1024.0 / 1e9;  // 10^9 bytes in a MB of 2^20 bytes
+    equal(row.at("gpu_peak_gb"), field(document, i, "peak_gpu_mem_mb").get<double>() * gb);
+    equal(row.at("gpu_allocated_gb"), field(document, i, "arena_mb").get<double>() * gb);
+    equal(row.at("cpu_used_gb"), field(document, i, "process_mem_mb").get<double>() * gb);
+    CHECK(row.at("memory_peak_gb") == row.at("gpu_peak_gb"));
+    CHECK(row.at("memory_allocated_gb") == row.at("gpu_allocated_gb"));
+    CHECK(row.at("cpu_memory_gb") == row.at("cpu_used_gb"));
     equal(row.at("avg_step_time_ms"), field(document, i, "avg_step_time_s").get<double>() * 1000);
     std::string start = std::to_string(i) + ",none,";
     for (char const* key : flat_figures) start += row.at(key).dump() + ",";

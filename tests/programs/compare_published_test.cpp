@@ -17,11 +17,11 @@ struct Published : Compare {
     rows = std::regex_replace(
         rows, std::regex("SWEEP"),
         "spelled --batch-size: --defaults stage-sweep | stage-sweep: --ranks 1; --accumulation 1; "
-        "--learning-rate 1e-4; --precisions fp16; --offloads none; --warmup 5; --format flat; --timestamp");
+        "--learning-rate 1e-4; --precisions bf16; --offloads none; --warmup 5; --format flat; --timestamp");
     rows = std::regex_replace(
         rows, std::regex("OFFLOADS"),
         "spelled --batch-size: --defaults offload-sweep | default: # --global-batch | offload-sweep: "
-        "--stages 3; --sequence 512; --steps 20; --learning-rate 1e-4; --precisions fp16");
+        "--stages 3; --sequence 512; --steps 20; --learning-rate 1e-4; --precisions bf16");
     for (auto const& row : test::table(rows)) {
       std::string lines;
       for (std::size_t i = 1; i < row.size(); ++i) {
@@ -131,8 +131,19 @@ TEST_CASE("compare published: plan accepts the same lines and prints the bytes o
           "--model meta-llama/Llama-2-7b-hf --batch-size 2 --num-steps 50 --warmup-steps 5 --stages 0 1 2 3",
       R"(
       defaults: stage-sweep, as published \(spelled --batch-size\)
-      llama-2-7b, fp16, 1 rank, batch 2, sequence 512)");
-  sh.passes(plan + "--model gpt2 --batch-size 4 --strategies none cpu_optimizer nvme");
+      llama-2-7b, bf16, 1 rank, batch 2, sequence 512)");
+  // The published strategy nvme moves only the parameters. --offloads has the names of this program.
+  auto const offloads = [&](std::string const& flags) {
+    Json names;
+    sh.passes(plan + "--model gpt2 --json plan.json " + flags);
+    for (Json const& row : field(sh.json("plan.json"), "rows")) names.push_back(row.at("offload"));
+    return names;
+  };
+  Json const published = {"none", "cpu_optimizer", "nvme_parameters"};
+  CHECK(offloads("--batch-size 4 --strategies none cpu_optimizer nvme") == published);
+  CHECK(offloads("--defaults offload-sweep --strategies nvme,nvme_parameters") == Json{"nvme_parameters"});
+  CHECK(offloads("--defaults offload-sweep --offloads nvme") == Json{"nvme"});
+  CHECK(offloads("--defaults own --ranks 1 --stages 3 --precisions bf16 --strategies nvme") == Json{"nvme"});
 }
 
 TEST_CASE("compare published: plan prints the published figures next to the planned ones") {
@@ -141,11 +152,11 @@ TEST_CASE("compare published: plan prints the published figures next to the plan
             "/examples/experiments/stage-sweep.flags --models gpt2 --device cuda --memory 80GB "
             "--no-search --machine h200",
             R"(
-      zs0, fp16 +45000 +\([0-9]+\) +45 +\([0-9.]+\) +8\.2 +\(3\.04\) +fits optimal
+      zs0, bf16 +45000 +\([0-9]+\) +45 +\([0-9.]+\) +8\.2 +\(3\.04\) +fits optimal
       here on: device cuda, planned and not run, with the times of h200)");
   // A published command line selects its comparison itself.
   shows(sh.passes("plan --model gpt2 --batch-size 4 --device cuda --memory 80GB --no-search"),
-        "published, stage-sweep: stages 0 to 3\nzs3, fp16 +33000");
+        "published, stage-sweep: stages 0 to 3\nzs3, bf16 +33000");
 }
 
 TEST_CASE("compare published: rows that are refused because a GPU is missing are planned") {
@@ -156,7 +167,7 @@ TEST_CASE("compare published: rows that are refused because a GPU is missing are
   CHECK(end.code == 3);
   if (!has(end.err, "device cuda is not part of this build")) return;  // this build trains on GPUs
   shows(end.out, R"(
-      zs0, fp16 +45000 +- +45 +- +8\.2 +\(3\.04\) +refused
+      zs0, bf16 +45000 +- +45 +- +8\.2 +\(3\.04\) +refused
       \(in brackets\): planned memory)");
   sh.passes("plan --memory 80GB --no-search --json plan.json" + flags);
   Json const rows = field(sh.json("rows.json"), "rows"), plans = field(sh.json("plan.json"), "rows");
@@ -176,7 +187,7 @@ TEST_CASE("compare published: the folder of a known model has the published figu
     "activation_function": "gelu_new"})");
   std::string const plan =
       "plan --device cuda --memory 80GB --no-search --published zero-medium --ranks 1 --batch 4 "
-      "--sequence 128 --stages dp,1 --precisions fp16 --offloads none --model ";
+      "--sequence 512 --stages dp,1 --precisions fp16 --offloads none --model ";
   sh.passes("cp -r gpt2-medium mine; " + plan + "mine", R"(
       zs1, fp16 +52\.10
       models: mine has the sizes of gpt2-medium)");
@@ -214,14 +225,14 @@ TEST_CASE("compare published: rows that do not fit get the plan in brackets, and
       "64GiB --offloads none,cpu_optimizer",
       R"(
       published, large-models: ZeRO-2 and ZeRO-3
-      zs3, fp16, 8 ranks +3000 +- +680 +- +72 +\([0-9.]+\) +- +- +oom +optimal
-      zs2, fp16, 8 ranks +OOM
+      zs3, bf16, 8 ranks +3000 +- +680 +- +72 +\([0-9.]+\) +- +- +oom +optimal
+      zs2, bf16, 8 ranks +OOM
       \(in brackets\): planned memory, and predicted times, of a row that did not run here
       published on: eight A100 80 GB
       here on: [^\n]+, ranks as threads of the processor
-      assumed: fp16
+      assumed: batch 4 and sequence 512
       not equal: its tokens/s are batch x sequence
-      cannot be: zs3, fp16, 8 ranks: 72 GB on each of eight
+      cannot be: zs3, bf16, 8 ranks: 72 GB on each of eight
       not repeated here: 1 of the 4 rows
       rows: 4 oom)");
   CHECK(field(rows, 0, "published", "oom") == true);

@@ -372,6 +372,7 @@ int run(int argc, char const* const* argv) {
       settings.pairs || !(settings.full || settings.minute || settings.matrix.stages_given ||
                           settings.matrix.offloads_given || line.given("--precisions"));
   cli::choose_adapters(settings.matrix, settings.trainer.lora);
+  cli::read_published_strategies(settings.matrix, settings.defaults);
   std::vector<Point> points = cli::make_matrix(settings.matrix, settings.data.vocabulary, data.vocabulary());
   std::size_t const all_rows = points.size();
   for (std::size_t number = 0; number < points.size(); ++number) points[number].number = number;

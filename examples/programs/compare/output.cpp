@@ -31,19 +31,25 @@ namespace fs = std::filesystem;
 using results::Row;
 
 /// Returns a copy of the result row `row`, with the column names that the published comparisons of stages and
-/// offloads use. A rate counts all ranks, and sizes are in units of 2^30 bytes.
+/// offloads use. The comparison of stages and the comparison of offloads have different names for the device
+/// memory, so the row has both names. A rate counts all ranks, and GB are 10^9 bytes, as in the publications.
 Row published_keys(Row const& row) {
   auto const scaled = [&](char const* field, double factor) {
     Row const& value = row.at(field);
     return value.is_number() ? Row(value.get<double>() * factor) : Row(nullptr);
   };
-  bool const on_gpu = !row.at("allocated_mb").is_null();
+  constexpr double decimal_gb = 1024.0 * 1024.0 / 1e9;  // of one MB, which is 2^20 bytes
+  Row const peak = scaled("peak_gpu_mem_mb", decimal_gb), process = scaled("process_mem_mb", decimal_gb);
+  Row const allocated = scaled(row.at("allocated_mb").is_null() ? "arena_mb" : "allocated_mb", decimal_gb);
   return {{"stage", row.at("stage")},
           {"strategy", row.at("offload")},
           {"throughput_tokens_per_sec", row.at("median_tokens_per_sec")},
-          {"gpu_peak_gb", scaled("peak_gpu_mem_mb", 1.0 / 1024.0)},
-          {"gpu_allocated_gb", scaled(on_gpu ? "allocated_mb" : "arena_mb", 1.0 / 1024.0)},
-          {"cpu_memory_gb", scaled("process_mem_mb", 1.0 / 1024.0)},
+          {"gpu_peak_gb", peak},
+          {"memory_peak_gb", peak},
+          {"gpu_allocated_gb", allocated},
+          {"memory_allocated_gb", allocated},
+          {"cpu_used_gb", process},
+          {"cpu_memory_gb", process},
           {"avg_step_time_ms", scaled("avg_step_time_s", 1e3)},
           {"success", row.at("status") == "ok"},
           {"error", row.at("reason")}};

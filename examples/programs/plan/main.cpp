@@ -459,6 +459,7 @@ int run(int argc, char const* const* argv) {
     settings.limits.machine_memory = settings.times->memory_bytes();
   }
   cli::choose_adapters(settings.matrix, settings.trainer.lora);
+  cli::read_published_strategies(settings.matrix, settings.defaults);
   if (settings.checkpoint_async) settings.trainer.checkpoints = CheckpointMemory::snapshot;
   std::vector<Point> const points =
       cli::make_matrix(settings.matrix, settings.vocabulary, 256, &unsupported_reason);

@@ -64,7 +64,7 @@ constexpr auto figures = std::to_array<Figure>({
      .header = "speed-up",
      .field = "scaling_efficiency",
      .factor = 1.0,
-     .decimals = 2,
+     .decimals = 3,
      .by = Figure::By::ranks},
     {.name = "step_ms",
      .header = "ms/step",
@@ -96,6 +96,11 @@ constexpr auto figures = std::to_array<Figure>({
      .factor = 1.0,
      .decimals = 0,
      .planned = "planned_gpu_mem_mb"},
+    {.name = "allocated_mb",
+     .header = "MB at the end",
+     .field = "allocated_mb",
+     .factor = 1.0,
+     .decimals = 0},
     {.name = "peak_gb",
      .header = "peak GB",
      .field = "peak_gpu_mem_mb",
@@ -316,6 +321,7 @@ std::string text_of(Row const& of, std::vector<Row> const& rows, std::string con
   if (planned) say("(in brackets)", {"planned memory, and predicted times, of a row that did not run here"});
   say("published on", {of.at("machine").get<std::string>() + (software.empty() ? "" : ", " + software)});
   say("here on", {machine + (threads ? ", ranks as threads of the processor" : "")});
+  say("source", {of.at("source").get<std::string>()});
   say("models", distinct(sizes));
   say("assumed", texts(of.at("assumed")));
   if (other_epochs != nullptr) {

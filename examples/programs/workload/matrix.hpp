@@ -469,5 +469,14 @@ inline void choose_adapters(MatrixFlags& flags, LoraOptions const& lora) {
   if (lora && flags.slots.of<slot::adapters>().empty()) flags.slots.of<slot::adapters>() = {"lora"};
 }
 
+/// In the published comparison of offloads, the strategy `nvme` moves only the parameters to NVMe. With the
+/// defaults `offload-sweep`, the word `nvme` of --strategies therefore means the offload `nvme_parameters`.
+inline void read_published_strategies(MatrixFlags& flags, std::string const& defaults) {
+  if (defaults != "offload-sweep" || flags.by_strategies != "--offloads") return;
+  Names& offloads = flags.slots.of<slot::offload>();
+  std::replace(offloads.begin(), offloads.end(), std::string("nvme"), std::string("nvme_parameters"));
+  offloads = distinct(offloads);
+}
+
 }  // namespace cli
 }  // namespace programs

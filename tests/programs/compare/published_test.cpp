@@ -20,7 +20,7 @@ Row row_of(std::string const& sharding, std::string const& status) {
   Row row = results::empty_row();
   row["model"] = "gpt2";
   row["sharding"] = sharding;
-  row["precision"] = "fp16";
+  row["precision"] = "bf16";
   row["offload"] = "none";
   row["device"] = "cuda";
   row["world"] = 1;
@@ -66,7 +66,8 @@ TEST_CASE("the closing table has what was published, what is here, and their rat
   CHECK(holds(text, "45000  90000   2.00"));
   CHECK(holds(text, "8.2    4.40   0.54"));
   CHECK(holds(text, "4.5  (2.15)"));
-  CHECK(holds(text, "published on: one A100 80 GB\nhere on: NVIDIA H200\n"));
+  CHECK(holds(text, "published on: one A100 80 GB, DeepSpeed\nhere on: NVIDIA H200\n"));
+  CHECK(holds(text, "source: the page \"DeepSpeed Performance Benchmarking Suite\""));
   CHECK(holds(text, "not repeated here: 2 of the 4 rows"));
   CHECK(cli::published_text(rows, {}, "NVIDIA H200", {}).empty());
 }
@@ -74,6 +75,7 @@ TEST_CASE("the closing table has what was published, what is here, and their rat
 TEST_CASE(
     "the peak power of each GPU is held against that of the same GPU, temperatures against their range") {
   Row row = row_of("zs2", "ok");
+  row["precision"] = "fp16";
   row["world"] = 2;
   row["batch"] = 8;
   row["sequence"] = 1024;
@@ -98,6 +100,7 @@ TEST_CASE(
 
 TEST_CASE("the deviation of a published figure has ours next to it") {
   Row row = row_of("zs3", "ok");
+  row["precision"] = "fp16";
   row["batch"] = 32;
   row["sequence"] = 128;
   row["median_tokens_per_sec"] = 23845.97;
@@ -140,6 +143,7 @@ TEST_CASE("a row that did not run has its planned memory and its predicted rate 
 
 TEST_CASE("published figures have the digits and the deviations that were printed") {
   Row row = row_of("zs3", "ok");
+  row["precision"] = "fp16";
   row["batch"] = 32;
   row["sequence"] = 128;
   row["median_tokens_per_sec"] = 23845.97;
@@ -158,6 +162,7 @@ TEST_CASE("published figures have the digits and the deviations that were printe
 
 TEST_CASE("the rate of two GPUs that was published is held against the rate of one") {
   Row row = row_of("zs2", "ok");
+  row["precision"] = "fp16";
   row["world"] = 2;
   row["batch"] = 8;
   row["sequence"] = 1024;
@@ -174,6 +179,28 @@ TEST_CASE("brackets are explained where there are some") {
   std::string const text = cli::published_text({refused}, {"stage-sweep"}, "a CPU", {});
   CHECK(holds(text, "published, stage-sweep"));
   CHECK(text.find(brackets) == text.npos);
+}
+
+TEST_CASE("speed-ups, step times and memory at the end have the published digits") {
+  Row row = row_of("zs2", "ok");
+  row["precision"] = "fp32";
+  row["offload"] = "cpu_optimizer";
+  row["world"] = 2;
+  row["batch"] = 8;
+  row["sequence"] = 1024;
+  row["scaling_efficiency"] = 0.733;
+  row["avg_step_time_s"] = 2.46341;
+  row["allocated_mb"] = 1303.42;
+  std::string text = cli::published_text({row}, {"scaling-gpt2"}, "two GPUs", {});
+  CHECK(holds(text, "1.466  1.466   1.00"));
+  CHECK(holds(text, "1.232  2.463   2.00"));
+  CHECK(holds(text, "652  1303   2.00"));
+  row["sharding"] = "zs0";
+  row["offload"] = "none";
+  row["scaling_efficiency"] = 0.955;
+  text = cli::published_text({row}, {"scaling-gpt2"}, "two GPUs", {});
+  CHECK(holds(text, "1.910  1.910   1.00"));
+  CHECK(holds(text, "source: https://github.com/XXXG00W0/hpml_project"));
 }
 
 TEST_CASE("accumulation makes another shape") {
@@ -197,13 +224,14 @@ TEST_CASE("a row of epochs has the figures of a comparison without any") {
 
 TEST_CASE("figures of epochs are held against epochs of as many samples alone") {
   Row row = row_of("zs3", "ok");
+  row["precision"] = "fp16";
   row["model"] = "gpt2-large";
   row["batch"] = 2;
-  row["sequence"] = 128;
+  row["sequence"] = 512;
   row["samples"] = 1000;
   row["epochs"] = 2;
   row["avg_epoch_time_s"] = 10.647;
-  row["samples_per_sec"] = 93.9;
+  row["samples_per_sec"] = 95.0;
   row["first_epoch_loss"] = row["final_epoch_loss"] = 4.0;
   auto const published = [](Row of) {
     std::vector<Row> rows = {std::move(of)};
