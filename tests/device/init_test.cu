@@ -13,7 +13,6 @@
 #include "operators/reference.hpp"
 
 using namespace tessera;
-using reference::Array;
 using test::Gpu;
 using test::OnGpu;
 using test::poison;
@@ -31,7 +30,7 @@ TEST_CASE_TEMPLATE("on a GPU, initial weights have the host's bits", T, float, d
         constexpr std::uint64_t seed = 0x123456789abcdefu;
         std::vector<float> values(static_cast<std::size_t>(count));
         initial_values(seed, 7, 3, init, first, values);
-        Array<T> want({count});
+        reference::Array<T> want({count});
         for (std::int64_t i = 0; i < count; ++i) want.at(i) = T(values[static_cast<std::size_t>(i)]);
         OnGpu<T> got(poison<T>({count}));
         CHECK(backend::InitialValues<Cuda>::fill(gpu.context, {seed, 7, 3, init}, init.kind, first,

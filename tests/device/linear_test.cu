@@ -18,7 +18,6 @@
 #include "operators/reference.hpp"
 
 using namespace tessera;
-using reference::Array;
 using test::Gpu;
 using test::OnGpu;
 using test::poison;
@@ -32,12 +31,12 @@ struct Size {
 /// Calls run(output) twice. Before each call, its output is filled with NaN. Checks that the two results have
 /// the same bits, and returns the first result.
 template <class T, class F>
-Array<T> twice(Gpu& gpu, Shape const& shape, F const& run) {
+reference::Array<T> twice(Gpu& gpu, Shape const& shape, F const& run) {
   OnGpu<T> first(poison<T>(shape)), second(poison<T>(shape));
   run(first.view());
   run(second.view());
   gpu.finish();
-  Array<T> const result = first.back();
+  reference::Array<T> const result = first.back();
   CHECK(reference::same_bits(result.values, second.back().values));
   return result;
 }
@@ -53,9 +52,9 @@ void plain_product_matches(Gpu& gpu, Size size) {
   double const limit = reference::tolerance<T>(), scale = 1 + std::sqrt(static_cast<double>(k));
   for (bool a_transposed : {false, true})
     for (bool b_transposed : {false, true}) {
-      Array<T> a = reference::random<T>({m, k}, 1), b = reference::random<T>({k, n}, 2),
-               bias = reference::random<T>({n}, 3), residual = reference::random<T>({m, n}, 4),
-               pre = reference::random<T>({m, n}, 5, 3.0);
+      reference::Array<T> a = reference::random<T>({m, k}, 1), b = reference::random<T>({k, n}, 2),
+                          bias = reference::random<T>({n}, 3), residual = reference::random<T>({m, n}, 4),
+                          pre = reference::random<T>({m, n}, 5, 3.0);
       OnGpu<T> ga(a), gb(b), gbias(bias), gresidual(residual), gpre(pre);
       std::vector<double> const exact = reference::product(a, a_transposed, b, b_transposed, m, n, k);
       cuda::Product<T> product{.rows = m,
@@ -104,15 +103,15 @@ TEST_CASE_TEMPLATE("on a GPU, column sums of many rows, also in pieces", T, floa
   for (std::int64_t columns : {1, 45, 1032}) {
     std::int64_t const rows = columns == 1 ? 70001 : 3001;
     CAPTURE(columns);
-    Array<T> const x = reference::random<T>({rows, columns}, 7);
+    reference::Array<T> const x = reference::random<T>({rows, columns}, 7);
     OnGpu<T> gx(x);
     std::vector<double> want(static_cast<std::size_t>(columns), 0.0);
     for (std::int64_t i = 0; i < rows * columns; ++i) want[static_cast<std::size_t>(i % columns)] += x[i];
-    Array<T> const whole = twice<T>(gpu, {columns}, [&](Tensor<T, Cuda> sums) {
+    reference::Array<T> const whole = twice<T>(gpu, {columns}, [&](Tensor<T, Cuda> sums) {
       cuda::run_column_sums(gpu.context, gx.cview().data(), rows, columns, sums.data());
     });
     CHECK(reference::error(whole, want, std::sqrt(static_cast<double>(rows))) < reference::tolerance<T>());
-    Array<T> const pieces = twice<T>(gpu, {columns}, [&](Tensor<T, Cuda> sums) {
+    reference::Array<T> const pieces = twice<T>(gpu, {columns}, [&](Tensor<T, Cuda> sums) {
       cuda::run_column_sums(gpu.context, gx.cview().data(), rows, columns, sums.data(), 512 * 300);
     });
     CHECK(reference::same_bits(pieces.values, whole.values));

@@ -22,7 +22,6 @@
 #include "operators/reference.hpp"
 
 using namespace tessera;
-using reference::Array;
 using test::Gpu;
 using test::OnGpu;
 using test::poison;
@@ -47,7 +46,8 @@ std::size_t lines_of(std::filesystem::path const& path) {
 /// Returns x w + bias with random x, w and bias. x is a (rows, depth) matrix and w a (depth, columns) matrix.
 /// The product uses the installed plans (the chosen algorithms of cuBLASLt).
 template <class T>
-Array<T> product(std::int64_t rows, std::int64_t depth, std::int64_t columns, DType format = DType::f32) {
+reference::Array<T> product(std::int64_t rows, std::int64_t depth, std::int64_t columns,
+                            DType format = DType::f32) {
   Gpu gpu(1 << 16, {.product = format});
   OnGpu<T> x(reference::random<T>({rows, depth}, 1)), w(reference::random<T>({depth, columns}, 2)),
       bias(reference::random<T>({columns}, 3)), y(poison<T>({rows, columns}));
@@ -62,7 +62,7 @@ TEST_CASE_TEMPLATE("on a GPU, measured plans give the bits of the first, from th
                    tessera::half, bfloat16) {
   TESSERA_NEEDS_GPU();
   Folder const folder;
-  Array<T> const want = product<T>(512, 768, 2304), small = product<T>(33, 17, 65);
+  reference::Array<T> const want = product<T>(512, 768, 2304), small = product<T>(33, 17, 65);
   std::filesystem::path file;
   std::size_t known = 0;
   {
@@ -96,7 +96,8 @@ TEST_CASE_TEMPLATE("on a GPU, measured plans give the bits of the first, from th
 TEST_CASE("on a GPU, ranks that want the same products at once keep one plan of each") {
   TESSERA_NEEDS_GPU();
   Folder const folder;
-  Array<bfloat16> const want = product<bfloat16>(512, 768, 2304), small = product<bfloat16>(264, 512, 768);
+  reference::Array<bfloat16> const want = product<bfloat16>(512, 768, 2304),
+                                   small = product<bfloat16>(264, 512, 768);
   int devices = 0;
   cuda::require(cudaGetDeviceCount(&devices), "cudaGetDeviceCount");
   cuda::MeasuredPlans plans(folder.path, true);
@@ -121,7 +122,7 @@ TEST_CASE("on a GPU, ranks that want the same products at once keep one plan of 
 TEST_CASE("on a GPU, a product is measured while its stream is recorded, and one that cannot be kept holds") {
   TESSERA_NEEDS_GPU();
   Folder const folder;
-  Array<float> const want = product<float>(512, 768, 2304);
+  reference::Array<float> const want = product<float>(512, 768, 2304);
   cuda::MeasuredPlans plans(folder.path, true);
   plans.install();
   std::filesystem::remove_all(folder.path);
@@ -144,8 +145,8 @@ TEST_CASE("on a GPU, products by pieces have measured plans too") {
     // Each product has only 40 rows. For so few rows, the library uses cuBLASLt even on Hopper, not its own
     // kernels. The second product is computed in two blocks of columns, so the rows of each block's result
     // are not contiguous.
-    Array<float> const want = product<float>(40, 768, 2304, format),
-                       wide = product<float>(40, 1024, 30008, format);
+    reference::Array<float> const want = product<float>(40, 768, 2304, format),
+                                  wide = product<float>(40, 1024, 30008, format);
     cuda::MeasuredPlans plans(folder.path, true);
     plans.install();
     CHECK(reference::same_bits(product<float>(40, 768, 2304, format).values, want.values));

@@ -20,7 +20,6 @@
 #include "device/device.hpp"
 
 using namespace tessera;
-using reference::Array;
 using reference::poison;
 using test::DeviceBytes;
 using test::Gpu;
@@ -42,7 +41,7 @@ TEST_CASE("GPU: copy reaches pinned host memory in both directions") {
   TESSERA_NEEDS_GPU();
   Gpu gpu;
   std::int64_t const n = 5003;
-  Array<float> values = reference::random<float>({n}, 1);
+  reference::Array<float> values = reference::random<float>({n}, 1);
   Arena<cuda::PinnedMemory> pinned(2 * n * static_cast<std::int64_t>(sizeof(float)));
   float* const first = reinterpret_cast<float*>(pinned.base());
   std::memcpy(first, values.values.data(), static_cast<std::size_t>(n) * sizeof(float));
@@ -62,8 +61,8 @@ TEST_CASE("GPU: elementwise operations reach elements beyond the 2^31st") {
   DeviceBytes memory(static_cast<std::size_t>(n) * 2), copy(static_cast<std::size_t>(n) * 2);
   Tensor<tessera::half, Cuda> const values{reinterpret_cast<tessera::half*>(memory.data()), {n}};
   Tensor<bfloat16, Cuda> const converted{reinterpret_cast<bfloat16*>(copy.data()), {n}};
-  OnGpu<float> partials(Array<float>({blocks}));
-  OnGpu<std::int64_t> index(Array<std::int64_t>({1}, 77));
+  OnGpu<float> partials(reference::Array<float>({blocks}));
+  OnGpu<std::int64_t> index(reference::Array<std::int64_t>({1}, 77));
   ops::fill(gpu.context, values, 1.0f);
   ops::fill(gpu.context, Tensor<tessera::half, Cuda>{values.data() + n - 3, {1}},
             std::numeric_limits<float>::infinity());
@@ -72,7 +71,7 @@ TEST_CASE("GPU: elementwise operations reach elements beyond the 2^31st") {
   ops::first_non_finite(gpu.context, converted, index.view().data());
   gpu.finish();
   CHECK(index.back().values[0] == n - 3);
-  Array<float> const sums = partials.back();
+  reference::Array<float> const sums = partials.back();
   CHECK(sums[0] == 4096.0);
   CHECK(sums[blocks - 2] == 4096.0);
   CHECK(std::isinf(sums[blocks - 1]));
@@ -86,12 +85,12 @@ TEST_CASE("GPU: cross entropy reaches logits beyond the 2^31st") {
   DeviceBytes memory(static_cast<std::size_t>(rows * n) * sizeof(bfloat16));
   cuda::require(cudaMemset(memory.data(), 0, memory.span().size()), "cudaMemset");
   bfloat16* const logits = reinterpret_cast<bfloat16*>(memory.data());
-  OnGpu<std::int32_t> targets(Array<std::int32_t>({rows}, 50256));
-  OnGpu<float> losses(poison<float>({rows})), scale(Array<float>({1}, 64.0f));
+  OnGpu<std::int32_t> targets(reference::Array<std::int32_t>({rows}, 50256));
+  OnGpu<float> losses(poison<float>({rows})), scale(reference::Array<float>({1}, 64.0f));
   ops::cross_entropy(gpu.context, Tensor<bfloat16, Cuda>{logits, {rows, n}}, targets.cview(), losses.view(),
                      true, scale.cview().data());
   gpu.finish();
-  Array<float> const got = losses.back();
+  reference::Array<float> const got = losses.back();
   double worst = 0;
   for (std::int64_t row = 0; row < rows; ++row)
     worst = std::max(worst, std::fabs(got[row] - std::log(static_cast<double>(n))));

@@ -19,7 +19,6 @@
 
 using namespace tessera;
 using cuda::ProductEnd;
-using reference::Array;
 using test::Gpu;
 using test::OnGpu;
 using test::poison;
@@ -42,8 +41,8 @@ void product_matches(Gpu& gpu, Size size) {
   constexpr std::int64_t guard = 3;
   constexpr float scale = 0.5f;
   double const limit = reference::tolerance<T>(), wide = 1 + std::sqrt(static_cast<double>(k));
-  Array<T> a = reference::random<T>({m, k}, 1), b = reference::random<T>({k, n}, 2),
-           bias = reference::random<T>({n}, 3), pre = reference::random<T>({m + guard, n}, 4, 3.0);
+  reference::Array<T> a = reference::random<T>({m, k}, 1), b = reference::random<T>({k, n}, 2),
+                      bias = reference::random<T>({n}, 3), pre = reference::random<T>({m + guard, n}, 4, 3.0);
   OnGpu<T> ga(a), gb(b), gbias(bias), gpre(pre), gy(poison<T>({m + guard, n}));
   std::vector<double> want = reference::product(a, false, b, !Rows, m, n, k);
   bool const biased = cuda::adds_bias<End>;
@@ -70,14 +69,14 @@ void product_matches(Gpu& gpu, Size size) {
   gpu.finish();
   REQUIRE(runs == cuda::has_warpgroups());
   if (!runs) return;
-  Array<T> y = gy.back(), saved_pre = gpre.back();
-  Array<T> const untouched = poison<T>({m + guard, n});
+  reference::Array<T> y = gy.back(), saved_pre = gpre.back();
+  reference::Array<T> const untouched = poison<T>({m + guard, n});
   for (std::int64_t i = m * n; i < (m + guard) * n; ++i) {
     REQUIRE(std::memcmp(&y.at(i), &untouched.values[static_cast<std::size_t>(i)], sizeof(T)) == 0);
     REQUIRE(saved_pre[i] == pre[i]);
   }
-  Array<float> partials = gpartials.back();
-  Array<float> const unsummed = poison<float>({blocks + guard, n});
+  reference::Array<float> partials = gpartials.back();
+  reference::Array<float> const unsummed = poison<float>({blocks + guard, n});
   for (std::int64_t i = sums ? blocks * n : 0; i < (blocks + guard) * n; ++i)
     REQUIRE(std::memcmp(&partials.at(i), &unsummed.values[static_cast<std::size_t>(i)], sizeof(float)) == 0);
   if (sums) {
@@ -164,7 +163,7 @@ TEST_CASE_TEMPLATE("on a GPU, layers end as their operations say where products 
   Shape const out{m, n};
   OnGpu<T> const x(reference::random<T>({m, k}, 1)), w(reference::random<T>({k, n}, 2)),
       bias(reference::random<T>({n}, 3)), before(reference::random<T>(out, 4, 3.0));
-  auto const values = [](Array<T> const& of) {
+  auto const values = [](reference::Array<T> const& of) {
     return std::vector<double>(of.values.begin(), of.values.end());
   };
   auto const library = [&](T const* added, T const* a_bias, bool transposed) {
@@ -204,7 +203,7 @@ TEST_CASE_TEMPLATE("on a GPU, layers end as their operations say where products 
                              {.activation = Activation::gelu, .pre = before.cview()});
   gpu.finish();
   std::vector<double> want = values(library(none, none, true));
-  Array<T> const at = before.back();
+  reference::Array<T> const at = before.back();
   for (std::size_t i = 0; i < want.size(); ++i)
     want[i] *= reference::gelu_derivative(at[static_cast<std::int64_t>(i)]);
   CHECK(reference::error(y.back(), want, wide) < 2 * limit);  // cuBLASLt rounded its result too
@@ -222,9 +221,8 @@ TEST_CASE("on a GPU, layers end as their operations say where products are by pl
       before(reference::random<float>(out, 4, 3.0));
   // The two implementations sum in different orders. Differences are therefore relative to the sum of the
   // magnitudes of the terms.
-  auto const near = [](Array<float> const& got, Array<float> const& want, double magnitude) {
-    return reference::error(got, want.values, magnitude) < 1e-5;
-  };
+  auto const near = [](reference::Array<float> const& got, reference::Array<float> const& want,
+                       double magnitude) { return reference::error(got, want.values, magnitude) < 1e-5; };
   for (DType const product : {DType::bf16x6, DType::bf16x3}) {
     Gpu gpu(1 << 16, {.product = product});
     int const terms = piece_terms(product);
@@ -276,8 +274,8 @@ TEST_CASE("on a GPU, layers end as their operations say where products are by pl
     p.bias = nullptr;
     p.b = transposed.cview().data();
     p.b_transposed = true;
-    Array<float> want = library(p);
-    Array<float> const at = before.back();
+    reference::Array<float> want = library(p);
+    reference::Array<float> const at = before.back();
     for (std::int64_t i = 0; i < m * n; ++i)
       want.at(i) = static_cast<float>(want[i] * reference::gelu_derivative(at[i]));
     CHECK(near(y.back(), want, 0.25 * k));
@@ -325,7 +323,7 @@ TEST_CASE_TEMPLATE("on a GPU, a bias has its gradient from the product that made
     gpu.finish();
     CHECK(reference::same_bits(y.back().values, same.back().values));
     CHECK(reference::same_bits(dbias.back().values, again.back().values));
-    Array<T> const of = y.back();
+    reference::Array<T> const of = y.back();
     std::vector<double> want(static_cast<std::size_t>(n), 0.0);
     for (std::int64_t i = 0; i < m * n; ++i) want[static_cast<std::size_t>(i % n)] += of[i];
     double const tall = std::sqrt(static_cast<double>(m));

@@ -19,7 +19,6 @@
 #include "operators/reference.hpp"
 
 using namespace tessera;
-using reference::Array;
 using test::Gpu;
 using test::OnGpu;
 using test::poison;
@@ -65,8 +64,9 @@ constexpr Extras extras[] = {{},
 struct Exact {
   std::vector<double> value, magnitude;
 };
-Exact exact(Array<float> const& a, bool a_transposed, Array<float> const& b, bool b_transposed, Size size) {
-  Array<float> a_size = a, b_size = b;
+Exact exact(reference::Array<float> const& a, bool a_transposed, reference::Array<float> const& b,
+            bool b_transposed, Size size) {
+  reference::Array<float> a_size = a, b_size = b;
   for (float& value : a_size.values) value = std::fabs(value);
   for (float& value : b_size.values) value = std::fabs(value);
   return {reference::product(a, a_transposed, b, b_transposed, size.m, size.n, size.k),
@@ -75,7 +75,7 @@ Exact exact(Array<float> const& a, bool a_transposed, Array<float> const& b, boo
 
 /// Returns the largest error of the elements of `got`. The error of an element is its distance from the exact
 /// value in `want`, divided by the sum of the magnitudes of its terms.
-double largest_error(Array<float> const& got, Exact const& want) {
+double largest_error(reference::Array<float> const& got, Exact const& want) {
   double worst = 0;
   for (std::size_t i = 0; i < want.value.size(); ++i) {
     double const error = std::fabs(static_cast<double>(got.values[i]) - want.value[i]) / want.magnitude[i];
@@ -112,10 +112,11 @@ double error_of(Context<Cuda>& context, Size size, bool a_transposed, bool b_tra
                 Method method = Method::any) {
   auto const [m, k, n] = size;
   constexpr std::int64_t guard = 3;
-  Array<float> const a = reference::random<float>({m, k}, 1), b = reference::random<float>({k, n}, 2, 0.02),
-                     bias = reference::random<float>({n}, 3),
-                     residual = reference::random<float>({m + guard, n}, 4),
-                     pre = reference::random<float>({m, n}, 5, 3.0);
+  reference::Array<float> const a = reference::random<float>({m, k}, 1),
+                                b = reference::random<float>({k, n}, 2, 0.02),
+                                bias = reference::random<float>({n}, 3),
+                                residual = reference::random<float>({m + guard, n}, 4),
+                                pre = reference::random<float>({m, n}, 5, 3.0);
   Exact want = exact(a, a_transposed, b, b_transposed, size);
   for (std::int64_t i = 0; i < m * n; ++i) {
     double &value = want.value[static_cast<std::size_t>(i)],
@@ -150,7 +151,7 @@ double error_of(Context<Cuda>& context, Size size, bool a_transposed, bool b_tra
     cuda::run_product(context, p);
   context.synchronize();
   context.raise();
-  Array<float> const got = first.back(), again = second.back();
+  reference::Array<float> const got = first.back(), again = second.back();
   if (!with.residual)
     CHECK(std::memcmp(got.values.data(), again.values.data(),
                       static_cast<std::size_t>(m * n) * sizeof(float)) == 0);
@@ -191,7 +192,8 @@ TEST_CASE("on a GPU, products of fp32 values are as exact as their format says")
 TEST_CASE("on a GPU, products of values that are not aligned are as exact") {
   TESSERA_NEEDS_GPU();
   auto const [m, k, n] = Size{70, 64, 72};
-  Array<float> const a = reference::random<float>({m, k}, 1), b = reference::random<float>({k, n}, 2);
+  reference::Array<float> const a = reference::random<float>({m, k}, 1),
+                                b = reference::random<float>({k, n}, 2);
   Exact const want = exact(a, false, b, false, {m, k, n});
   for (Format const& format : formats) {
     INFO(std::string(name_of(format.product)));
@@ -243,7 +245,8 @@ TEST_CASE("on a GPU, products by planes and by copies are as exact where tiles a
       for (auto const& [a_transposed, b_transposed] :
            {std::pair{false, false}, {false, true}, {true, false}, {true, true}}) {
         INFO(std::string(name_of(format)), " ", m, " ", k, " ", n, " ", a_transposed, b_transposed);
-        Array<float> const a = reference::random<float>({m, k}, 1), b = reference::random<float>({k, n}, 2);
+        reference::Array<float> const a = reference::random<float>({m, k}, 1),
+                                      b = reference::random<float>({k, n}, 2);
         Exact const want = exact(a, a_transposed, b, b_transposed, size);
         OnGpu<float> ga(a), gb(b), y(poison<float>({m, n}));
         cuda::Product<float> const p = product_of(size, ga, a_transposed, gb, b_transposed, y);
@@ -269,7 +272,7 @@ TEST_CASE("on a GPU, sums by six pieces are no further from exact ones over a la
   Gpu gpu(1 << 16, {.product = DType::bf16x6});
   Size const size{40, 20000, 200};
   auto const [m, k, n] = size;
-  Array<float> a = reference::random<float>({m, k}, 1), b = reference::random<float>({k, n}, 2);
+  reference::Array<float> a = reference::random<float>({m, k}, 1), b = reference::random<float>({k, n}, 2);
   for (float& value : a.values) value = std::fabs(value);
   for (float& value : b.values) value = std::fabs(value);
   Exact const want = exact(a, false, b, false, size);
@@ -337,12 +340,12 @@ TEST_CASE("on a GPU, a product by planes times gelu' leaves the sums of its colu
         p.y = alone.view().data();
         REQUIRE(cuda::run_by_planes(gpu.context, p, terms));
         gpu.finish();
-        Array<float> const of = y.back();
+        reference::Array<float> const of = y.back();
         CHECK(reference::same_bits(alone.back().values, of.values));
         std::vector<double> want(static_cast<std::size_t>(blocks * n), 0.0);
         for (std::int64_t i = 0; i < m * n; ++i)
           want[static_cast<std::size_t>(i / n / 128 * n + i % n)] += of[i];
-        Array<float> got = partials.back();
+        reference::Array<float> got = partials.back();
         for (std::int64_t i = blocks * n; i < (blocks + guard) * n; ++i) REQUIRE(std::isnan(got[i]));
         got.values.resize(want.size());
         CHECK(reference::error(got, want, std::sqrt(128.0)) < reference::tolerance<float>());
@@ -387,7 +390,7 @@ TEST_CASE("on a GPU, products by pieces are as exact in many blocks") {
 TEST_CASE("on a GPU, products by pieces of numbers at the ends of the range") {
   TESSERA_NEEDS_GPU();
   float const most = std::numeric_limits<float>::max(), endless = std::numeric_limits<float>::infinity();
-  Array<float> a({8, 8}, 0.0f), b({8, 8}, 0.0f);
+  reference::Array<float> a({8, 8}, 0.0f), b({8, 8}, 0.0f);
   a.at(0) = most;          // the factor in b is 1
   a.at(8 + 1) = 0x1p-60f;  // the factor in b is 2^-50
   a.at(16 + 2) = endless;  // the factor in b is 1
@@ -404,7 +407,7 @@ TEST_CASE("on a GPU, products by pieces of numbers at the ends of the range") {
       else if (!cuda::run_by_planes(gpu.context, p, piece_terms(product)))
         break;
       gpu.finish();
-      Array<float> const got = y.back();
+      reference::Array<float> const got = y.back();
       CHECK(std::fabs(got[0] / static_cast<double>(most) - 1.0) < 1e-4);
       CHECK(got[8] == 0x1p-110);
       CHECK_FALSE(std::isfinite(got[16]));
@@ -418,7 +421,7 @@ TEST_CASE("on a GPU, products by pieces without room for them are refused") {
   TESSERA_NEEDS_GPU();
   test::DeviceBytes memory(Context<Cuda>::workspace_bytes(1, 1));
   Context<Cuda> context(1, memory.span(), nullptr, {.product = DType::bf16x6});
-  Array<float> const values = reference::random<float>({8, 8}, 1);
+  reference::Array<float> const values = reference::random<float>({8, 8}, 1);
   OnGpu<float> a(values), b(values), y(values);
   cuda::run_product(context, product_of({8, 8, 8}, a, false, b, false, y));
   context.synchronize();
