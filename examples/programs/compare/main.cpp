@@ -94,14 +94,7 @@ void declare(cli::CommandLine& line, Settings& settings) {
   cli::add_product_plans_flag(line, settings.product_plans);
   cli::add_machine_flag(line, settings.machine);
   cli::add_defaults_flag(line, settings.defaults);
-  line.list("--published", "NAME,...", "",
-            "compare rows with these figures: " + cli::joined(cli::published_names()),
-            [&](std::string const& flag, cli::Names const& items) {
-              settings.published.clear();
-              for (auto const& item : items)
-                settings.published.push_back(cli::choice(flag, item, cli::published_names()));
-              settings.published = cli::distinct(settings.published);
-            });
+  cli::add_published_flag(line, settings.published);
   line.group("Output");
   line.path("--output-dir", "FOLDER", settings.output_dir,
             "folder for compare.json, compare.csv, report.html and the step logs");

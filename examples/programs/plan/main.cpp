@@ -137,13 +137,7 @@ void declare(cli::CommandLine& line, Settings& settings) {
   line.real("--search-time", settings.search_time,
             "seconds for each of a row's two searches; a search that runs out of time shows + or ?",
             {.min = 0.0, .max = 86400.0, .open_below = true});
-  line.list("--published", "NAME,...", "", "print these published figures next to the plans",
-            [&](std::string const& flag, cli::Names const& items) {
-              settings.published.clear();
-              for (auto const& item : items)
-                settings.published.push_back(cli::choice(flag, item, cli::published_names()));
-              settings.published = cli::distinct(settings.published);
-            });
+  cli::add_published_flag(line, settings.published);
   cli::advise_on_launcher_flags(line, "plan needs no launcher, so use --ranks N");
   cli::add_defaults_flag(line, settings.defaults);
   cli::add_config_flags(line, settings.file);

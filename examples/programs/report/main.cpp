@@ -19,6 +19,7 @@
 #include "report/pages.hpp"
 #include "report/reading.hpp"
 #include "report/rows.hpp"
+#include "results/published.hpp"
 
 namespace cli = programs::cli;
 namespace fs = std::filesystem;
@@ -46,6 +47,7 @@ A figure without data is left out, and a line says so.
 struct Settings {
   std::vector<fs::path> results, folders;
   fs::path html, svg, markdown, csv;
+  cli::Names published;
   std::string title = default_title;
   std::int64_t warmup = 1;  ///< if it was not given, each run has its own warm-up
 };
@@ -64,6 +66,7 @@ void declare(cli::CommandLine& line, Settings& settings) {
       "--warmup", settings.warmup,
       "first steps of each step log that --summarize does not time; default: those of its comparison, or 1",
       0, 1 << 30);
+  cli::add_published_flag(line, settings.published);
   line.group("Outputs");
   line.path("--html", "FILE", settings.html, "one page, for screens and paper; - is standard output");
   line.path("--svg", "DIR", settings.svg, "each figure as a file; the folder is made");
@@ -177,6 +180,7 @@ int run(int argc, char** argv) {
   check_outputs(settings, program_files);
 
   Inputs inputs;
+  inputs.published = settings.published;
   for (std::size_t at = 0; at < settings.results.size(); ++at) {
     for (fs::path const& file : paths[at]) read_file(file, inputs);
     if (paths[at].front() == settings.results[at]) continue;

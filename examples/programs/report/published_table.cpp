@@ -4,6 +4,7 @@
 
 #include "cli/values.hpp"
 #include "report/tables.hpp"
+#include "results/published.hpp"
 
 namespace programs {
 using namespace tessera;
@@ -13,7 +14,7 @@ Table published_table(Inputs const& inputs) {
   Table table{"published",
               "Published figures",
               "Published figures and ours in the same units. +- is the standard deviation over repeats. The "
-              "machines and methods differ: compare prints in which ways. ",
+              "machines and methods differ. ",
               {{"comparison", "", false},
                {"row", "", false},
                {"figure", "", false},
@@ -34,6 +35,11 @@ Table published_table(Inputs const& inputs) {
     double const size = std::max(*value, -*value);
     return number_text(value, size >= 1000.0 ? 0 : size >= 10.0 ? 1 : size >= 1.0 ? 2 : 4);
   };
+  cli::Names comparisons;
+  for (Row const* row : rows)
+    for (PublishedFigure const& figure : row->published) comparisons.push_back(figure.comparison);
+  for (std::string const& name : cli::distinct(std::move(comparisons)))
+    table.note += cli::published_about(name);
   for (Row const* row : rows) {
     std::string const label = labels.of(*row);
     for (PublishedFigure const& figure : row->published) {

@@ -15,6 +15,7 @@
 
 #include "report/json_files.hpp"
 #include "report/judge.hpp"
+#include "results/published.hpp"
 #include "results/results.hpp"
 #include "results/statistics.hpp"
 
@@ -112,6 +113,24 @@ std::vector<PublishedFigure> published_in(Reader const& row) {
                     value("ours"), value("our_deviations"), value("ratios")});
   }
   return list;
+}
+
+/// Returns `rows` with the figures of the published comparisons `names` in each row that repeats a published
+/// row. Rows that already have published figures keep them.
+Json with_published(Json const& rows, cli::Names const& names) {
+  if (names.empty()) return rows;
+  Json all = Json::array();
+  for (Json const& row : rows) {
+    std::vector<results::Row> one = {results::empty_row()};
+    if (row.is_object()) one.front().update(row);
+    if (!row.is_object() || row.contains("published"))
+      all.push_back(row);
+    else {
+      cli::add_published(one, names);
+      all.push_back(one.front());
+    }
+  }
+  return all;
 }
 
 void read_rows(std::string const& name, Json const& rows, Source& source, Inputs& inputs) {
@@ -332,7 +351,7 @@ void add_json(std::string const& name, Json const& json, Inputs& inputs) {
   if (!planned && json.contains("wall_s") && json["wall_s"].is_null())
     source.notes.push_back("compare was interrupted or is still running: rows may be missing");
   std::size_t const first = inputs.rows.size();
-  read_rows(name, rows, source, inputs);
+  read_rows(name, planned ? rows : with_published(rows, inputs.published), source, inputs);
   inputs.sources.push_back(std::move(source));
   if (!planned)
     complete_rows(inputs, first, rows, json.contains("environment") ? json["environment"] : Json());

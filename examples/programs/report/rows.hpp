@@ -137,6 +137,7 @@ struct Rival {
 };
 
 struct Inputs {
+  std::vector<std::string> published;  ///< the comparisons whose figures are added to rows that have none
   std::vector<Source> sources;
   std::vector<Row> rows;   ///< the measured rows, in the order of the files
   std::vector<Row> plans;  ///< in the order of the files

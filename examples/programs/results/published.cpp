@@ -347,6 +347,31 @@ Names published_names() {
   return names;
 }
 
+void add_published_flag(CommandLine& line, Names& names) {
+  line.list("--published", "NAME,...", "", "compare rows with these figures: " + joined(published_names()),
+            [&names](std::string const& flag, Names const& items) {
+              names.clear();
+              for (auto const& item : items) names.push_back(choice(flag, item, published_names()));
+              names = distinct(names);
+            });
+}
+
+std::string published_about(std::string const& name) {
+  for (Row const& one : comparisons()) {
+    if (one.at("name") != name) continue;
+    std::string const software = one.at("software");
+    std::string about = name + ", " + one.at("title").get<std::string>() + ": published on " +
+                        one.at("machine").get<std::string>() + (software.empty() ? "" : ", " + software) +
+                        ". Source: " + one.at("source").get<std::string>() + ". ";
+    if (Names const assumed = texts(one.at("assumed")); !assumed.empty())
+      about += "Assumed: " + joined(assumed, "; ") + ". ";
+    if (Names const remarks = texts(one.at("remarks")); !remarks.empty())
+      about += "Not equal: " + joined(remarks, "; ") + ". ";
+    return about;
+  }
+  return {};
+}
+
 void add_published(std::vector<Row>& rows, Names const& names, PublishedModels const& models) {
   for (Row& row : rows)
     for (auto const& name : names) {

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/command_line.hpp"
 #include "cli/terminal.hpp"
 #include "cli/values.hpp"
 #include "results/results.hpp"
@@ -18,6 +19,9 @@ namespace cli {
 /// Returns the names of all published comparisons.
 Names published_names();
 
+/// Declares the flag --published, which replaces `names` by its names of published comparisons.
+void add_published_flag(CommandLine& line, Names& names);
+
 /// Maps the name of a model in our rows to the published name of a model with the same sizes. A model that
 /// was read from a folder has the folder's path as its name.
 using PublishedModels = std::map<std::string, std::string>;
@@ -27,6 +31,10 @@ using PublishedModels = std::map<std::string, std::string>;
 /// holds the ratios of our figures to the published ones.
 void add_published(std::vector<results::Row>& rows, Names const& comparisons,
                    PublishedModels const& models = {});
+
+/// Returns sentences about the published comparison `name`: the machine, the source, what is assumed because
+/// it was not published, and the differences in method. Returns "" if no comparison has this name.
+std::string published_about(std::string const& name);
 
 /// Returns one table for each given comparison, if our rows repeat at least one of its rows. The table has
 /// the published figures, our figures, and their ratios. A row that did not run has its planned figures in
