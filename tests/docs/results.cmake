@@ -2,8 +2,8 @@
 # cmake -DREPORT=report -DROOT=repository -DWORK=folder [-DWRITE=ON] -P results.cmake
 # Checks the recorded results, docs/results/CARD-DATE, where CARD is the kind of GPU and DATE the day of the runs:
 #   - Every file of compare in a folder was measured on this kind of GPU, so results of two kinds never share a table.
-#   - The file pages.txt has one line for each page: NAME | TITLE | FILES. report draws NAME.md and the figures in the
-#     folder NAME from these files, and they are equal to the recorded ones.
+#   - The file pages.txt has one line for each page: NAME | TITLE | FILES and flags of report. report draws NAME.md and the
+#     figures in the folder NAME from these files, and they are equal to the recorded ones.
 #   - docs/results/README.md links every page.
 # With WRITE, writes the pages and the figures.
 cmake_minimum_required(VERSION 3.25)
@@ -57,7 +57,9 @@ foreach(folder IN LISTS folders)
     set(drawn "${WORK}/${folder}")
     file(MAKE_DIRECTORY "${drawn}")
     foreach(file IN LISTS files)
-      file(COPY "${place}/${file}" DESTINATION "${drawn}")
+      if(file MATCHES "[.]json$")
+        file(COPY "${place}/${file}" DESTINATION "${drawn}")
+      endif()
     endforeach()
     execute_process(COMMAND ${CMAKE_COMMAND} -E env "PATH=${WORK}/bin:$ENV{PATH}" report ${files} --title "${title}"
       --markdown "${page}.md" --svg "${page}" WORKING_DIRECTORY "${drawn}" RESULT_VARIABLE failed
