@@ -185,6 +185,19 @@ TEST_CASE("report: published figures have ours, both deviations and the ratio ne
   sh.lacks("without.html", "<h2>Published figures</h2>");
 }
 
+TEST_CASE("report: --published compares the rows of a file that has no published figures") {
+  Machines const sh;
+  std::string const recorded = "\"$TESSERA_SOURCE\"/docs/results/h200-2026-11-27/scaling-gpt2.json";
+  sh.passes("report " + recorded + " --markdown without.md");
+  sh.lacks("without.md", "Published figures");
+  sh.passes("report " + recorded + " --published scaling-gpt2,zero-medium --markdown page.md");
+  shows(sh.text("page.md"), R"(
+      scaling-gpt2, DP, DDP, ZeRO-2 and ZeRO-3 .* published on 1, 2 and 4 L4 .* Source: .* Not equal: .*
+      \| scaling-gpt2 \| zs0 2 ranks \| speedup over one \| 1\.91 \| - \| 1\.95 \| - \| 1\.02 \|)");
+  sh.lacks("page.md", "zero-medium, ");
+  CHECK(sh.run("report " + recorded + " --published nothing --markdown x.md").code == 2);
+}
+
 TEST_CASE("report: the CSV has all rows with the columns of results, and an absent value is empty") {
   Machines const sh;
   sh.passes("report here there --csv all.csv");

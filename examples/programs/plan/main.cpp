@@ -40,7 +40,7 @@ using cli::Json;
 
 constexpr char examples[] = R"(Examples:
   plan                                              what compare --full needs
-  plan --device cuda --model gpt2-large --ranks 2 --sequence 1024 --memory 24GiB
+  plan --device cuda --model gpt2-large --ranks 1 --sequence 1024 --memory 24GB
   plan --device cuda --model gpt2-xl --ranks 8 --memory 40GiB --host-memory 512GiB
   plan --model gpt2 --stages 3 --recompute none,gelu,block --host-memory 64GiB
   plan --model gpt2-medium --precisions bf16 --json plan.json

@@ -24,6 +24,8 @@ constexpr char examples[] =
     "        --schedule cosine --warmup-steps 20 --learning-rate 3e-5 --epochs 1\n"
     "  train --data reviews.jsonl --samples-are records --samples 1000 --epochs 2\n"
     "  train --steps 0 --save start.safetensors    the initial weights of a seed\n"
+    "  train --model ./gpt2 --tokenizer ./gpt2 --data book.txt       a folder with Hugging Face files\n"
+    "  train --checkpoint run --checkpoint-every 100 --resume        stop and go on at any time\n"
     "  train --config ds_config.json --ranks 4     a DeepSpeed configuration; --print-config shows its "
     "meaning\n"
     "  train --from compare.json --best            repeat the fastest row of a comparison\n"
