@@ -27,8 +27,8 @@ inline std::vector<std::int64_t> sizes() {
   return all;
 }
 
-/// Returns the number of bytes of one rank's part, if `ranks` equal parts have at most `bytes` bytes
-/// together. A part has whole values of any format.
+/// Divides a buffer of `bytes` bytes into `ranks` equal parts, and returns the number of bytes of a part.
+/// Rounds down to a multiple of 16, so that a part has whole values of any format.
 inline std::int64_t piece_of(std::int64_t bytes, int ranks) { return bytes / ranks / 16 * 16; }
 
 /// Calls one collective with `bytes` bytes in total. Broadcast and all-reduce use one buffer of `bytes`
@@ -44,11 +44,11 @@ inline void call(ts::comm::Transport& transport, Move move, std::byte* send, std
                 send, whole ? send : recv, {"bench"}, {}, rooted ? 0 : -1, ts::DType::f32);
 }
 
-/// Returns by which factor the bus bandwidth of a collective exceeds its algorithm bandwidth, which is bytes
-/// per time. The bus bandwidth does not depend on the number of ranks if the links between them are the
-/// limit, so it can be compared with the rate of a link. The factors are from NVIDIA's nccl-tests
-/// (doc/PERFORMANCE.md, and src/gather.cu for gather). They do not apply to all-reduce in the network switch
-/// (NVLink SHARP), which moves fewer bytes.
+/// Returns the bus bandwidth of a collective divided by its algorithm bandwidth. The algorithm bandwidth is
+/// the size of the whole buffer divided by the time. The bus bandwidth does not depend on the number of ranks
+/// if the links between them are the limit, so it can be compared with the rate of a link. The factors are
+/// from NVIDIA's nccl-tests (doc/PERFORMANCE.md, and src/gather.cu for gather). They do not apply to
+/// all-reduce in the network switch (NVLink SHARP), which moves fewer bytes.
 inline double bus_factor(Move move, int ranks) {
   double const share = static_cast<double>(ranks - 1) / ranks;
   switch (move) {

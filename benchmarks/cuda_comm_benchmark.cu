@@ -2,9 +2,9 @@
 // Measures NCCL collectives between all GPUs of this machine, as trainers call them: a rank is a thread with
 // its own GPU. Benchmark names: collective/<collective>/<eager or graph>/gpus:<n>/bytes:<n>. With `eager`,
 // the host enqueues each collective. With `graph`, one CUDA graph has all collectives of an iteration. The
-// time is the first GPU's per collective, measured with CUDA events. algorithm_bytes_per_second is the number
-// of bytes in the benchmark's name divided by this time. bus_bytes_per_second is this rate times a factor
-// (collectives::bus_factor).
+// time is the time of one collective on the first GPU, measured with CUDA events. algorithm_bytes_per_second
+// is the number of bytes in the benchmark's name divided by this time. bus_bytes_per_second is this rate
+// times a factor (collectives::bus_factor).
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -45,7 +45,8 @@ ts::cuda::Graph captured(cudaStream_t stream, F const& body) {
   return ts::cuda::Graph(graph);
 }
 
-/// The collectives of one benchmark.
+/// The collectives of one iteration of a benchmark: `calls` times the collective `move` on a buffer of
+/// `bytes` bytes. If `graph` is true, they are in one CUDA graph.
 struct Work {
   Move move = Move::none;  ///< none: the program ends
   std::int64_t bytes = 0, calls = 0;
@@ -80,8 +81,8 @@ class Rank {
   }
 
  private:
-  /// Enqueues collectives. The transport has the stream only during this function, because its barriers have
-  /// to wait on the host.
+  /// Enqueues `count` collectives. The transport uses the stream only during this function. Outside of this
+  /// function, the barriers of the transport must wait on the host.
   void enqueue(std::int64_t count) {
     transport_.on_stream(stream_.get());
     for (std::int64_t i = 0; i < count; ++i)
@@ -110,10 +111,10 @@ class Rank {
 };
 
 /// All ranks of the program. They connect once, because NCCL needs about a second to connect GPUs. Rank 0
-/// runs Google Benchmark, and the others follow it.
+/// runs Google Benchmark and tells the other ranks what to run.
 class Ranks {
  public:
-  /// Rank 0 measures one benchmark. The other ranks are in follow().
+  /// Measures one benchmark. Only rank 0 calls this function, while the other ranks are in follow().
   void measure(benchmark::State& state, Work const& work) {
     tell(work, true);
     Rank rank(*root_, work);
@@ -164,7 +165,8 @@ class Ranks {
   bool again_ = false;
 };
 
-/// Returns the number of GPUs, and in `free` the free bytes of the fullest one. Without a GPU, both are 0.
+/// Returns the number of GPUs. Sets `free` to the free bytes of the GPU that has the fewest. Without a GPU,
+/// both numbers are 0.
 int count_gpus(std::int64_t& free) {
   int gpus = 0;
   free = 0;

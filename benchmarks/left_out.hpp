@@ -25,8 +25,8 @@ inline std::string name_of(Parts const& parts) {
 /// A set of names: every combination of one text for each part.
 using Pattern = std::vector<std::vector<std::string>>;
 
-/// Returns the pattern as text. Several texts of a part are in braces, after the segments and titles that all
-/// of them begin with: "/ranks:{1,4}".
+/// Returns the pattern as text, such as "/ranks:{1,4}". If a part has several texts, the part's text begins
+/// with the segments and titles that all of them have in common. The rest of each text is in braces.
 inline std::string text_of(Pattern const& pattern) {
   std::string text;
   for (std::vector<std::string> const& texts : pattern) {

@@ -3,19 +3,21 @@
 # Estimates the times of other GPUs from a measured H200: benchmarks/machines.sh [--check | --fold FILE] [FOLDER]
 # FOLDER (default examples/machines) contains h200.json, which info --measure wrote on an H200. The script writes one file to
 # FOLDER for each GPU of the table below. With --check it compares the existing files with its results instead. With --fold it
-# first copies the collectives of FILE to h200.json, in place of those of the same kind and number of ranks. FILE is a file of
-# info --measure from a host with several H100 or H200 GPUs.
+# first copies the times of collectives of FILE to h200.json. They replace the times of the same kind of collective and the same
+# number of ranks. FILE was written by info --measure on a host with several H100 or H200 GPUs.
 #
-# Each line of h200.json gives the time T of one entry of a training step, with its bytes and FLOPs. At the data sheet's rates
-# of the H200, its bytes and its FLOPs need r seconds, the longer of the two times, because the GPU moves and computes at the
-# same time. At the rates of the other GPU they need r' seconds. The part of T up to 4 r counts as work of the GPU and is
-# multiplied by r' / r. The rest of T is launches and waits, and does not change. The times of copies to and from the host are
-# scaled by the rate of the link. The times of the host's own work do not change, so each file describes the host of the H200.
-# The estimate ignores caches, power limits that lower the clocks, and kernels that exist only for Hopper.
+# Each line of h200.json gives the time T of one entry of a training step, with its bytes and FLOPs. At the rates in the data
+# sheet of the H200, there is a time for moving the bytes and a time for computing the FLOPs. r is the longer of these two
+# times, because the GPU moves and computes at the same time. r' is the longer of the two times at the rates of the other GPU.
+# The part of T up to 4 r counts as work of the GPU and is multiplied by r' / r. The rest of T is launches and waits, and does
+# not change. The times of copies to and from the host are scaled by the rate of the link. The times of the host's own work do
+# not change, so each file describes the host of the H200. The estimate ignores caches, power limits that lower the clocks, and
+# kernels that exist only for Hopper.
 #
-# A collective takes at least the time that it takes over NVLink 4, and at least alpha + bytes x traffic / (share x rate). Here
-# alpha is the latency over NVLink 4, traffic is the part of the buffer that a link carries by the ring model of NCCL's tests
-# (doc/PERFORMANCE.md in NVIDIA/nccl-tests), rate is that of the data sheet, and share is the part of it that NCCL reached.
+# The time of a collective is the longer of two times: its time over NVLink 4, and alpha + bytes x traffic / (share x rate).
+# Here alpha is the latency over NVLink 4. traffic is the part of the buffer that a link carries by the ring model of NCCL's
+# tests (doc/PERFORMANCE.md in NVIDIA/nccl-tests). rate is the rate of the link in the data sheet, and share is the part of this
+# rate that NCCL reached.
 set -euo pipefail
 export LC_ALL=C
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -46,11 +48,12 @@ a100-80gb   | NVIDIA A100-SXM4-80GB   | 2039 | 312.0 | 19.5 | 32 | NVIDIA A100 T
 l4          | NVIDIA L4               |  300 | 121.0 | 30.3 | 32 | NVIDIA L4 Tensor Core GPU Datasheet
 '
 # The links between GPUs of one host. A line holds for hosts with up to "ranks" GPUs. The rate is GB/s in one direction (half of
-# the data sheet's figure). "share" is the bus bandwidth of a large all_reduce divided by the rate; its sources are issues of
-# NVIDIA/nccl-tests and NVIDIA/nccl: 8 A100 SXM reach 200 to 235 GB/s (149) and 2 A100 208 GB/s (178); 2 H100 with bridges
-# reach 116 GB/s (nccl 1161); a ring over PCIe 4 reaches 20 GB/s (178). "error" is the expected error of a time in percent.
-# "slow" is the share of its speed that a computation loses during a collective: measured on two H100, for PCIe an assumption,
-# because NCCL occupies fewer multiprocessors there. "MiB" is the memory of the card as the driver reports it.
+# the data sheet's figure). "share" is the bus bandwidth of a large all_reduce divided by the rate. The bandwidths are from
+# issues of NVIDIA/nccl-tests and NVIDIA/nccl: 8 A100 SXM reach 200 to 235 GB/s (149) and 2 A100 208 GB/s (178); 2 H100 with
+# bridges reach 116 GB/s (nccl 1161); a ring over PCIe 4 reaches 20 GB/s (178). "error" is the expected error of a time in
+# percent. "slow" is the share of its speed that a computation loses during a collective. This share was measured on two H100.
+# For PCIe it is an assumption: NCCL occupies fewer multiprocessors there. "MiB" is the memory of the card as the driver reports
+# it.
 # name        MiB      ranks  GB/s  share  error  slow  link
 links='
 h200        | 143771 |  8 | 450 | -    | 20 | 0.25 | NVLink 4 with 900 GB/s

@@ -52,7 +52,7 @@ inline constexpr Load tiny{
 inline constexpr Load small{
     4, 512, {.layers = 4, .heads = 12, .channels = 768, .positions = 1024, .vocabulary = 8192}};
 
-/// The machine and the build that run the benchmarks. Each member that is empty is no obstacle.
+/// The machine and the build that run the benchmarks. An empty reason means that nothing is missing.
 struct Machine {
   using Missing = std::optional<std::string>(ts::RecipeTable const&);
 
@@ -68,7 +68,7 @@ struct Machine {
   std::string_view unit() const { return device == ts::Device::cpu ? "ranks" : "gpus"; }
 };
 
-/// One benchmark. `left_out` is the reason if the benchmark cannot run; empty: it can.
+/// One benchmark. `left_out` is the reason why the benchmark cannot run, or empty if it can run.
 struct Row {
   left_out::Parts name;
   ts::RecipeTable recipe;
@@ -190,11 +190,12 @@ class Rows {
 
   /// Adds rows for one value that is not in the product, such as "reduction:fast". `change(row)` sets the
   /// value and returns false if the value is already the default of the row. The rows combine the value with
-  /// each sharding, each precision and each offload. Each row is the one with the most new combinations. Rows
-  /// that can run come first, so a row that is refused only has combinations that are always refused.
+  /// each sharding, each precision and each offload. The function always adds the row with the most
+  /// combinations that are still missing. It prefers rows that can run, so it adds a refused row only for
+  /// combinations that no row that can run has.
   template <class Change>
   void add_value(std::string const& segment, Change const& change) {
-    std::set<std::string_view> open;  // names that need a row; no name belongs to two of the three slots
+    std::set<std::string_view> open;  // choices that need a row; no name is in two of the three slots
     std::vector<Row> rows;
     for (ts::RecipeTable const& base : bases_) {
       Row row{{}, base, families_.front()};

@@ -38,7 +38,7 @@ function(tenths result bytes unit)
 endfunction()
 set(gibi 1073741824)
 
-# freed(result bytes before): the share of `before` that `bytes` save, in percent.
+# freed(result bytes before): by how many percent `bytes` is less than `before`.
 function(freed result bytes before)
   math(EXPR percent "100 - (100 * ${bytes} + ${before} / 2) / ${before}")
   set(${result} "${percent}" PARENT_SCOPE)

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # cmake -DBIN=folder of programs -DROOT=<repository> -DWORK=folder -DPAGES=page.md,... -P commands.cmake
-# Runs the command lines of compare, train and plan on pages with --print-config, which reads all settings and trains nothing.
-# The lines are the ones of blocks without a language or with "sh", and the texts in backticks that begin with a program. Texts with "..." or with a
-# placeholder in capital letters, such as FILE, are left out, and so are texts that only name a flag, such as `train --from`.
-# Files that the lines read are made in WORK. A line with --init gets a small model, because the made weights are small.
+# Runs the command lines of compare, train and plan that are on pages. Adds --print-config, with which a program reads all
+# settings and trains nothing. The lines are the ones of blocks without a language or with "sh", and the texts in backticks that
+# begin with a program. Texts with "..." or with a placeholder in capital letters, such as FILE, are left out, and so are texts
+# that only name a flag, such as `train --from`. Makes the files that the lines read in WORK. A line with --init gets a small
+# model, because WORK has weights of a small model.
 cmake_minimum_required(VERSION 3.25)
 include("${CMAKE_CURRENT_LIST_DIR}/blocks.cmake")
 file(REMOVE_RECURSE "${WORK}")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # cmake -DREPORT=report -DROOT=repository -DWORK=folder [-DWRITE=ON] -P figures.cmake
-# Checks that report draws the figures in docs/figures from docs/results/h200-2026-11-25, and that their captions in
-# README.md and docs/performance.md match. With WRITE, writes both. A figure with a missing result file is skipped. Expected files:
+# Checks that report draws the figures in docs/figures from docs/results/h200-2026-11-25, and that their captions in README.md
+# and docs/performance.md match. With WRITE, writes both. A figure with a missing result file is skipped. Expected files:
 #   date.txt                    one line for each figure with the day of its run, such as 'stages 2026-11-23'
 #   zero-stages-gpt2.json       compare --device cuda --steps 20 @examples/experiments/zero-stages-gpt2.flags
 #   sizes_*.json, precisions.json   benchmarks/gpu_figures.sh BIN OUT sizes precisions; files_rivals lists the names

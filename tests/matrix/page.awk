@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# awk -f page.awk CELLS: prints lines of `tsv` (run) as support-matrix.md. A table has the cells of one family, device,
-# adapters and mesh.
+# awk -f page.awk CELLS: prints support-matrix.md. CELLS has the output of the function `tsv` of tests/matrix/run. A table has
+# the cells of one family, device, adapters and mesh.
 BEGIN { FS = "\t" }
 function remember(text, known, list) { if (!(text in known)) { known[text] = ++list[0]; list[list[0]] = text } }
 function note(reason) {

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # awk -v family= -v device= -v ranks= -v run= -v stages= -v precisions= -v offloads= -v recompute= -v adapters= -v mesh=
 #     -f rows.awk REFERENCE.json ROWS.json
-# Prints the cells of the given lists as lines of `tsv` (run). ROWS.json has the rows of compare. The weights of each row must
-# equal the weights of a row of REFERENCE.json: zs0 without offload and recomputation on the fewest ranks.
+# Prints the cells of the given lists in the format of the function `tsv` of tests/matrix/run. ROWS.json has the rows of
+# compare. The weights of each row must equal the weights of a row of REFERENCE.json: zs0 without offload and recomputation on
+# the fewest ranks.
 function fail(reason) { status = "failed"; why = why (why == "" ? "" : "; ") reason; }
 
 /^    [{]$/ { at = ""; losses = 0; strange = 0; delete field; next }

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# awk -f tsv.awk support-matrix.json: its cells as lines of `tsv` (run). Exits with 1 if the file is not a support matrix of version 2.
+# awk -f tsv.awk support-matrix.json: prints the cells for the function `tsv` of tests/matrix/run. Exits with 1 if the file is
+# not a support matrix of version 2.
 /^"schema_version": 2,$/ { known = 1 }
 /^"(runs|reasons|cells)": \[$/ { part = substr($1, 2, length($1) - 3); next }
 /^\],?$/ { part = "" }

@@ -33,7 +33,8 @@ using Context = ts::OwningContext<Place>;
 static_assert(std::movable<Owned<float>> && !std::copyable<Owned<float>>);
 static_assert(std::is_convertible_v<Owned<float>&, ts::Tensor<float, Place>>);
 static_assert(std::is_convertible_v<Owned<float> const&, ts::Tensor<float const, Place>>);
-// A constant array gives no access to mutable values, and a temporary array gives no view.
+// A constant array does not convert to a view of mutable values, and a temporary array does not convert to a
+// view.
 static_assert(!std::is_convertible_v<Owned<float> const&, ts::Tensor<float, Place>>);
 static_assert(!std::is_convertible_v<Owned<float>, ts::Tensor<float, Place>>);
 

@@ -113,7 +113,7 @@ TEST_CASE_TEMPLATE(
   // reaches unit 3 before unit 2, but after unit 4.
   CHECK(noted({30000}, infinity, {2, 7}) == Noted(3, begin + 30000));
   CHECK(noted({30000}, infinity, {4, 7}) == Noted(4, 7));
-  // If both are in unit 3, the one with the smaller index is kept.
+  // If both values are in unit 3, the value with the smaller index is kept.
   CHECK(noted({30000}, infinity, {3, begin + 7}) == Noted(3, begin + 7));
   CHECK(noted({30000}, infinity, {3, begin + 40000}) == Noted(3, begin + 30000));
   std::vector<std::int64_t> all;

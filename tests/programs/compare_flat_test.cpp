@@ -64,7 +64,7 @@ TEST_CASE("compare flat: the JSON and the CSV of the sharding stages have the fi
     CHECK(row.at("stage") == i);
     CHECK(row.at("throughput_tokens_per_sec") == field(document, i, "median_tokens_per_sec"));
     auto const equal = [](double flat, double wanted) { CHECK(flat == doctest::Approx(wanted)); };
-    double const gb = 1024.0 * 1024.0 / 1e9;  // 10^9 bytes in a MB of 2^20 bytes
+    double const gb = 1024.0 * 1024.0 / 1e9;  // one MB (2^20 bytes) in units of 10^9 bytes
     equal(row.at("gpu_peak_gb"), field(document, i, "peak_gpu_mem_mb").get<double>() * gb);
     equal(row.at("gpu_allocated_gb"), field(document, i, "arena_mb").get<double>() * gb);
     equal(row.at("cpu_used_gb"), field(document, i, "process_mem_mb").get<double>() * gb);

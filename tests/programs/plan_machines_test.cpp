@@ -100,7 +100,7 @@ TEST_CASE(
   Shell const sh;
   struct Row {
     char const *flags, *limit, *collectives;
-    int rows;  // with a prediction
+    int rows;  // number of rows with a prediction
   };
   for (Row const& row :
        {Row{"--machine a100-80gb --gpus 4 --model llama-2-7b --batch 2 --sequence 512 --stages 1,2,3",
@@ -128,7 +128,7 @@ TEST_CASE(
       "plan --machine l4 --gpus 1 --model gpt2-large --precisions bf16 --stages 0 --offloads none "
       "--prefer speed --no-search");
   test::shows(one, R"(\npick for .* ms a step, [0-9,]+ tok/s predicted, )");
-  CHECK_FALSE(test::has(one, "collectives: "));  // one GPU has none
+  CHECK_FALSE(test::has(one, "collectives: "));  // one GPU has no collectives
   sh.passes(
       "plan --machine a100-80gb --gpus 1 --model llama-2-13b --precisions bf16 --prefer speed --no-search "
       "--offloads cpu_optimizer,cpu_full",

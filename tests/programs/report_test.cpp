@@ -555,7 +555,7 @@ TEST_CASE("report: an older file with several programs gets verdicts, and the me
     sh.write("old.json", file);
     sh.passes("report old.json --csv rows.csv");
   };
-  // The GPU has 2^30 bytes, of which zs0 uses a tenth.
+  // The smaller GPU has 2^30 bytes, of which zs0 uses a tenth.
   read("100", R"(, "gpus": [{"memory_bytes": 1073741824}, {"memory_bytes": 2147483648}])");
   CHECK(cells("device_limit_mb") == "1024; 1024; 1024; 1024");
   CHECK(cells("verdict") == "optimal; unnecessary; same program as zs1; overkill");

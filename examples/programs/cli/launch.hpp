@@ -27,10 +27,9 @@ struct LaunchFlags {
 void advise_on_launcher_flags(CommandLine& line, std::string const& instead);
 
 /// Adds the flags --log-ranks and --local_rank to `line`. The values are stored in `flags`. Refuses flags of
-/// the launcher. If a launcher started this program, the number of processes that the launcher started
-/// becomes the default of the flag
-/// --ranks, which `line` must already have. Throws Error(config) if environment variables of the launcher
-/// contradict each other.
+/// the launcher. If a launcher started this program, the number of processes that it started becomes the
+/// default of the flag --ranks. `line` must already have the flag --ranks. Throws Error(config) if
+/// environment variables of the launcher contradict each other.
 void add_launch_flags(CommandLine& line, LaunchFlags& flags);
 
 /// Connects to the other processes of the launch. Does nothing if no launcher started the program. Afterwards

@@ -154,9 +154,10 @@ std::string footnote(std::vector<Measured> const& measured, std::vector<Measurem
 }
 
 /// Returns which rows of a table are the best in a column. In columns of speed and efficiency, a row is the
-/// best if no other row is better by more than the uncertainty. Only rows for which is_ranked is true count,
-/// and of several rows with the same program only the representing one. If one row is marked, all rows with
-/// the same program are marked too. If this would mark all rows, the function marks none.
+/// best if no other row is better by more than the uncertainty. Only rows for which is_ranked is true count.
+/// If several rows have the same program, only the row that represents the program counts. If one row is
+/// marked, all rows with the same program are marked too. If this would mark all rows, the function marks
+/// none.
 std::vector<bool> marks(Column const& column, TableRows const& table, std::vector<Measured> const& measured,
                         std::vector<Measurements> const& rows,
                         std::vector<results::Candidate> const& candidates) {

@@ -117,10 +117,10 @@ std::string fastest_text(results::Row const& list) {
   return "; its fastest row is " + joined(parts) + " with " + fixed(rate_of(*best), 0) + " tokens/s";
 }
 
-/// `path` is the value of --from. If it is a list of rows (compare --format flat, or a published file),
-/// returns the path of the file with all fields that `compare` wrote next to the list, and adds a note to
-/// `notes`. Returns `path` for all other files. Throws Error(config) for a list without such a file: a list
-/// lacks the data and the options of the training.
+/// `path` is the value of --from. If this file is a list of rows (compare --format flat, or a published
+/// file), returns the path of the file with all fields that `compare` wrote next to the list, and adds a note
+/// to `notes`. Returns `path` for all other files. Throws Error(config) for a list without such a file: a
+/// list lacks the data and the options of the training.
 std::string document_of(std::string const& path, Names& notes) {
   std::error_code code;
   if (!std::filesystem::is_regular_file(path, code)) return path;

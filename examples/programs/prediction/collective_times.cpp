@@ -26,12 +26,12 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// The kinds of collectives whose times a file may have. Times of other kinds follow from them; the first one
-/// that was measured is used.
+/// The kinds of collectives whose times a file may have. If a kind was not measured, its time is computed
+/// from the first kind of this list that was measured.
 constexpr Move kinds[] = {Move::all_gather, Move::reduce_scatter, Move::all_to_all,
                           Move::gather,     Move::all_reduce,     Move::broadcast};
 
-/// Returns the steps of a ring of `ranks` ranks.
+/// Returns the number of steps that a collective needs in a ring of `ranks` ranks.
 double steps_of(Move kind, int ranks) {
   if (kind == Move::send || kind == Move::receive) return 1.0;
   return (kind == Move::all_reduce ? 2.0 : 1.0) * (ranks - 1);
@@ -57,9 +57,9 @@ Line line_through(TimedCollective const& one, TimedCollective const& other) {
   return {one.seconds - beta * one.bytes, beta};
 }
 
-/// Returns the time of `bytes` bytes by points of one kind and number of ranks, sorted by size. Beyond the
-/// largest point, the bandwidth stays that of this point. `alpha` gets the latency, which is the part of the
-/// time that does not depend on the size.
+/// Returns the time in seconds of a collective on `bytes` bytes. `points` are the measured times of one kind
+/// and one number of ranks, sorted by size. Above the largest measured size, the bandwidth is the bandwidth
+/// of the largest point. Sets `alpha` to the latency, the part of the time that does not depend on the size.
 double interpolated(std::span<TimedCollective const> points, double bytes, double& alpha) {
   alpha = 0;
   TimedCollective const& largest = points.back();
@@ -101,7 +101,8 @@ Estimate CollectiveTimes::seconds(Move kind, int ranks, double bytes, bool share
   std::span<TimedCollective const> points = of_kind(kind);
   for (std::size_t at = 0; points.empty() && at < std::size(kinds); ++at)
     points = of_kind(measured = kinds[at]);
-  // Takes the points of the smallest number of ranks that is not below `ranks`, or of the largest number.
+  // Uses the points of the smallest measured number of ranks that is at least `ranks`. If there is none, uses
+  // the points of the largest number of ranks.
   int from = points.back().ranks;
   for (TimedCollective const& point : points)
     if (point.ranks >= ranks) from = std::min(from, point.ranks);

@@ -29,8 +29,9 @@ struct TimedCollective {
   double seconds = 0;
 };
 
-/// Returns the bytes of the whole buffer of a collective (TimedCollective) in which the part of one rank has
-/// `bytes` bytes, or in which `bytes` is the whole buffer already.
+/// Returns the number of bytes of the whole buffer of a collective, as in TimedCollective. If the collective
+/// divides the buffer into one part for each rank, `bytes` is the size of a part. Otherwise `bytes` is
+/// already the size of the whole buffer.
 double whole_bytes(Move kind, int ranks, double bytes);
 
 /// The times of collectives on one kind of host.

@@ -271,8 +271,8 @@ std::optional<PredictedStep> MachineTimes::step(StepPlan const& plan, std::vecto
   bool const shares = info_of(plan.recipe.device).on_cores;
   std::vector<Cost> const costs = joined(schedule, entry_costs);
   auto const any = [this](auto const& is) { return std::any_of(timings_.begin(), timings_.end(), is); };
-  // In a training with several ranks, entries hold each other up while they are timed. So contention is added
-  // only to times that were not measured in such a training.
+  // In a training with several ranks, entries slow each other down while they are timed. So contention is
+  // added only to times that were not measured in such a training.
   bool const timed_alone = !any([](TimedCost const& timed) { return timed.ranks > 1; });
   PredictedStep step;
   std::vector<double> took(schedule.entries.size());
@@ -309,7 +309,8 @@ std::optional<PredictedStep> MachineTimes::step(StepPlan const& plan, std::vecto
     operations += cost.operations;
   }
   if (contended && timed_alone) {
-    // In trainings of 124M parameters on two H100, collectives started 0.8 to 2.8 mean operations late.
+    // In trainings of 124M parameters on two H100, collectives started 0.8 to 2.8 times the mean time of an
+    // operation too late.
     constexpr double late = 1.5;
     contention.slowdown = collectives_.slowdown;
     contention.wait = operations > 0 ? late * computed / operations : 0;

@@ -74,7 +74,7 @@ class Simulation {
       for (Job const* job : running_) passed = std::min(passed, next(*job));
       now += passed;
       for (Job* job : running_) {
-        // Jobs that end at the same time differ by rounding errors.
+        // Because of rounding errors, a job that ends now possibly has a small rest.
         double const almost = 1e-12 * now;
         double& rest = job->wait > 0 ? job->wait : job->left;
         rest -= passed * (job->wait > 0 ? 1.0 : rate(*job));
@@ -94,8 +94,8 @@ class Simulation {
     return std::any_of(running_.begin(), running_.end(), [&](Job const* job) { return is(*job); });
   }
 
-  /// Starts the first job of each lane that did not end, if nothing holds it up. Jobs without work end at
-  /// once.
+  /// In each lane, starts the first job that has not ended, if all jobs for which it waits have ended. Jobs
+  /// without work end at once.
   void start_jobs() {
     for (bool changed = true; changed;) {
       changed = false;

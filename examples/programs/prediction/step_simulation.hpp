@@ -10,8 +10,8 @@ namespace programs {
 using namespace tessera;
 namespace cli {
 
-/// Says which entries of a schedule hold each other up on GPUs, with one value for each entry. If a list is
-/// empty, it contains no entry.
+/// Says which entries of a schedule slow each other down on GPUs. Each list has one value for each entry of
+/// the schedule, or is empty if the values of all entries are false.
 struct Contention {
   /// The collectives. If k of them transfer at the same time, each runs at 1/k of its speed, because they
   /// share the link between devices.
@@ -19,8 +19,9 @@ struct Contention {
   /// The computations. They run at 1 - `slowdown` of their speed while a collective runs.
   std::vector<bool> slowed;
   double slowdown = 0;
-  /// A collective that starts while one of these computations runs first waits for so many seconds, until the
-  /// kernels of all ranks leave multiprocessors free. The wait ends when no computation runs.
+  /// If a collective starts while one of these computations runs, it first waits for `wait` seconds. In
+  /// reality it waits until the kernels of all ranks leave multiprocessors free. The wait ends early if no
+  /// computation runs.
   double wait = 0;
 };
 

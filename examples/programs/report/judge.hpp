@@ -24,19 +24,19 @@ bool is_faster(Row const& one, Row const& other);
 /// or the uncertainty is unknown.
 bool is_inconclusive_speedup(Row const& row);
 
-/// Returns the rows without those that another row represents. One row represents all rows with the same
-/// program: the plainest one. See results::represented_by.
+/// Returns the rows that no other row represents. If several rows have the same program, the plainest one
+/// represents all of them. See results::represented_by.
 RowList represented(RowList rows);
 
 /// Returns the rows on the Pareto frontier of memory and speed, in the order of rising memory. Each row is
-/// faster than the row before it by more than the sum of the deviations of these two rows. Rows without a
-/// rate or without a peak memory are left out, and rows that another row represents.
+/// faster than the row before it by more than the sum of the deviations of these two rows. Leaves out rows
+/// without a rate, rows without a peak memory, and rows that another row represents.
 RowList frontier(RowList rows);
 
 /// Returns the rows that are possibly the fastest: the row with the highest rate, and all rows whose rates
-/// are lower by no more than the deviations. Of rows with the same program only the representing one is
-/// compared; the others follow it in the list. Returns an empty list if the deviations are unknown, or if all
-/// rows would be returned.
+/// are lower by no more than the deviations. If several rows have the same program, only the row that
+/// represents them is compared. The others follow it in the list. Returns an empty list if the deviations are
+/// unknown, or if all rows would be returned.
 RowList fastest_of(RowList rows);
 /// Like fastest_of, but for the efficiency: tokens per second for the peak of the device memory.
 RowList most_efficient_of(RowList rows);
@@ -46,8 +46,8 @@ RowList smallest_of(RowList rows);
 /// Computes the columns that files of older versions of `compare` lack: the efficiency, the saved memory, the
 /// reduction of the loss and the verdict. Rows with the same program get the speedup of the row that
 /// represents them. `first` is the index of the first row of the file in `inputs`. `rows` are the rows of the
-/// file, and `environment` is its section of this name, from which the memory of GPUs is read. Does nothing
-/// if the file has these columns.
+/// file. `environment` is the section of the file that has the memory of the GPUs. Does nothing if the file
+/// has these columns.
 void complete_rows(Inputs& inputs, std::size_t first, results::Row const& rows,
                    results::Row const& environment);
 

@@ -68,7 +68,7 @@ std::vector<Rule> const rules_of_rates = {
     {false, [](Row const&) { return std::string(); }, "The batch of a rank is constant"},
     {true, global_batch_text, "The global batch is constant"}};
 // A total time depends on the amount of work, so the rows of a line must do equally much. The last rule
-// applies if no rows do: then more ranks train on more samples.
+// applies only if no rows do equally much work: with this rule, more ranks train on more samples.
 std::vector<Rule> const rules_of_totals = {
     {false, samples_text, "The batch of a rank and the number of samples are constant"},
     {true, global_batch_and_steps_text, "The global batch and the number of steps are constant"},
@@ -229,7 +229,8 @@ std::optional<LinePoint> rate_point(Row const& row) {
   return point;
 }
 
-/// In files, the training time is the sum over the repeats of a row. The point is the mean of one training.
+/// Returns the point of a row in the figure of training times. In result files, the training time is the sum
+/// over the repeats of a row, so the point is the mean over the repeats.
 std::optional<LinePoint> time_point(Row const& row) {
   if (!(row[Number::train_time_s].value_or(0.0) > 0.0) || !timed_steps_of(row)) return std::nullopt;
   LinePoint point{*row[Number::world],

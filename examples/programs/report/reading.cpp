@@ -225,8 +225,8 @@ std::vector<std::filesystem::path> comparisons_in(std::filesystem::path const& f
       if (file.empty() || stem == "compare") file = entry->path();
     }
   }
-  // The times in names survive a copy of the folder, the times of modification possibly do not. So two files
-  // with times in their names are ordered by these.
+  // A copy of the folder has the same file names, but possibly other modification times. So files with a time
+  // in their names are ordered by this time.
   std::vector<fs::path> found;
   for (auto file = by_time.rbegin(); file != by_time.rend(); ++file)
     if (file->first.starts_with('_')) found.push_back(file->second);

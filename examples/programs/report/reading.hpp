@@ -14,7 +14,8 @@ namespace programs {
 namespace reporting {
 
 /// Returns the result files of comparisons in a folder, newest first. They are compare.json and files with a
-/// time in their names. Two files with times are ordered by these times, other files by their modification.
+/// time in their names. Two files with times in their names are ordered by these times, other files by their
+/// modification times.
 std::vector<std::filesystem::path> comparisons_in(std::filesystem::path const& folder);
 /// Returns the path `given` if it is a file. If it is a folder, returns the result file of the newest
 /// comparison in it. If a folder has no file with the name of a comparison, returns all its JSON files,

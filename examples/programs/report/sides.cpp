@@ -152,8 +152,8 @@ std::string unsteady_note(SideChart const& chart) {
   return {};
 }
 
-/// Groups the rows by `name(row)` and returns the fastest row of each group. Of rows with the same program
-/// only the representing one counts.
+/// Groups the rows by `name(row)` and returns the fastest row of each group. If several rows have the same
+/// program, only the row that represents them counts.
 template <class Name>
 RowList fastest_by(RowList const& rows, Name const& name) {
   RowList fastest;

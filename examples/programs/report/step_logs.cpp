@@ -32,8 +32,8 @@ struct Log {
   double tokens = 0.0;          ///< tokens of all timed steps
   std::vector<std::optional<double>> losses;
   std::optional<double> memory;
-  std::size_t steps = 0, warmup = 0,
-              skipped = 0;  ///< all steps; the first ones, not timed; without an update
+  /// the numbers of all steps, of the first steps that are not timed, and of the steps without an update
+  std::size_t steps = 0, warmup = 0, skipped = 0;
 
   double time() const {
     double sum = 0.0;

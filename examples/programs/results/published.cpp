@@ -30,7 +30,7 @@ struct Figure {
   double factor;  ///< converts the column to the published unit
   int decimals;
   char const* planned = nullptr;  ///< the column with the planned value, for rows that did not run
-  /// whether our value is multiplied by the number of ranks (`ranks`), or not
+  /// `ranks`: our value is multiplied by the number of ranks. `one`: it is not
   enum class By { one, ranks } by = By::one;
   /// the condition under which our value is comparable. `any`: always. `of_samples`: both trainings have the
   /// same samples per epoch. `all`: both trainings also have the same number of epochs.
@@ -38,7 +38,7 @@ struct Figure {
   /// the column with the standard deviation of our value over repeats, in the unit of `field`
   char const* deviation = nullptr;
   int element = -1;               ///< the element of `field` if this is an array
-  bool planned_per_rank = false;  ///< whether the planned value is of all ranks and divided by their number
+  bool planned_per_rank = false;  ///< whether the planned value of all ranks is divided by their number
   bool planned_for_one = false;   ///< whether the planned value is comparable only for one rank
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Implements verdicts.hpp: representing rows of programs, the best rows of a figure, verdicts of rows, and
+// Implements verdicts.hpp: the rows that represent programs, the best rows of a figure, verdicts of rows, and
 // sentences about precisions and the utilization of GPUs.
 #include "results/verdicts.hpp"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Judges measured rows: which of them run the same program, which are the best ones of a figure, and which
 // verdict a row gets. A row is one model and recipe with one batch, sequence and number of ranks. A
-// difference of two rows counts only if it is larger than what the rows vary by.
+// difference of two rows counts only if it is larger than the variation of the rows.
 #pragma once
 
 #include <algorithm>
@@ -51,7 +51,8 @@ int plainness(std::string_view sharding);
 /// none was completed, it is `at`. All rows of a program do the same work, so their measured rates differ
 /// only by noise. Therefore only the representing row is compared with other programs.
 std::size_t represented_by(Candidates rows, std::size_t at);
-/// Returns the representing row of each program that may be ranked, in order.
+/// Returns the indices of the rows that represent programs, in the order of the rows. Leaves out programs
+/// whose rates may not be ranked.
 std::vector<std::size_t> ranked_programs(Candidates rows);
 
 /// Returns the tokens per second of all ranks for each 2^30 bytes of the peak device memory of a rank.
@@ -94,7 +95,7 @@ inline constexpr double fallback_loss_pct = 100.0 / 3.0;  ///< a slower row that
 std::vector<std::optional<std::string>> verdicts(Candidates rows);
 
 /// Returns at most six sentences about the precisions of equal recipes, and about the utilization of GPUs by
-/// recipes of equal precision. Differences within what the rows vary by are left out.
+/// recipes of equal precision. Leaves out differences within the variation of the rows.
 std::vector<std::string> observations(Candidates rows);
 
 /// State on NVMe should be on a disk with at least this many 10^9 bytes per second.
@@ -104,9 +105,9 @@ std::string disk_text(double gb_per_s);
 /// Returns disk_text if the disk is slower than advised; else "".
 std::string slow_disk_text(std::optional<double> gb_per_s);
 
-/// Returns the index of the completed row with the highest rate. Of several rows with the same program, only
-/// the representing row counts. Rows that other programs disturbed count only if no other row is left.
-/// Returns nullopt if no row was completed.
+/// Returns the index of the completed row with the highest rate. If several rows have the same program, only
+/// the row that represents them counts. Rows that other programs disturbed count only if no other row is
+/// left. Returns nullopt if no row was completed.
 std::optional<std::size_t> fastest_row(std::span<Row const> rows);
 
 }  // namespace results

@@ -32,7 +32,7 @@ inline std::int64_t largest_on_ranks(comm::Comm const& comm, std::int64_t bytes)
   return *std::max_element(all.begin(), all.end());
 }
 
-/// The distance of a run from a row of a result file.
+/// The differences of the rate and the peak memory between a run and a row of a result file.
 class RowComparison {
  public:
   /// `rate` is the run's tokens per second of all ranks, or nullopt if no step was timed. `peak_bytes` is the
@@ -52,8 +52,8 @@ class RowComparison {
     if (rate_pct_ && row_spread_pct_) within_spread_ = std::abs(*rate_pct_) <= *row_spread_pct_;
   }
 
-  /// Returns the comparison for the log. Distances are null if the run and the row cannot be compared;
-  /// `differs` then says why.
+  /// Returns the comparison for the log. The differences are null if the run and the row cannot be compared.
+  /// The field `differs` then says why.
   Json json() const {
     Json json = Json::object();
     json["file"] = file_;

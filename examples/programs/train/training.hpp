@@ -589,8 +589,8 @@ class Training {
   RunFigures figures_;
   Clock::time_point line_printed_ = Clock::now();
   double first_loss_ = 0.0, last_loss_ = 0.0;
-  std::atomic<std::int64_t> peak_bytes_ =
-      0;  // of the device arena of the rank that used most; only with --from
+  // the most bytes that a rank used in its device arena; only with --from
+  std::atomic<std::int64_t> peak_bytes_ = 0;
 };
 
 }  // namespace cli

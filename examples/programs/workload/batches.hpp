@@ -189,7 +189,8 @@ inline BatchRelation batch_relation(std::optional<std::int64_t> global, std::int
   if (!global) return checked_relation({batch.value_or(default_batch), ranks, accumulation.value_or(1)});
   std::int64_t const requested = *global;
   auto const number = [](std::int64_t value) { return std::to_string(value); };
-  // `each` is the number of sequences of one rank that the other given numbers fix.
+  // Throws the error. The number of sequences of a rank in a step is a multiple of `each`, because of the
+  // numbers that were given.
   auto const fail = [&](std::string const& equation, std::int64_t each, std::int64_t times) {
     std::int64_t fewer = ranks - 1;
     while (fewer > 0 && requested % (each * fewer) != 0) --fewer;

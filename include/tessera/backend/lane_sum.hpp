@@ -11,8 +11,8 @@ namespace tessera {
 inline namespace v0 {
 namespace detail {
 
-/// The number of lanes: partial sums in double. Each lane adds every 256th block in order. At the end, the
-/// lanes are added pairwise. So the result depends only on the blocks, and not on threads or ranks.
+/// The number of lanes. A lane is a partial sum in double. Each lane adds every 256th block in order. At the
+/// end, the lanes are added pairwise. So the result depends only on the blocks, and not on threads or ranks.
 inline constexpr int sum_lanes = 256;
 static_assert((sum_lanes & (sum_lanes - 1)) == 0);
 

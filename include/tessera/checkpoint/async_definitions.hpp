@@ -59,7 +59,7 @@ TESSERA_INLINE void AsyncCheckpoint::save(AnyTrainer& trainer, std::filesystem::
   state_ = State::writing;
   thread_ =
       std::thread([this, to = writer_.get(), named = std::move(named), cores = affinity::helper_cores()] {
-        (void)affinity::bind_thread(cores);  // otherwise it inherits the one core of this thread
+        (void)affinity::bind_thread(cores);  // a new thread inherits the one core of its creator
         write(*to, named);
       });
 }

@@ -193,7 +193,8 @@ constexpr int piece_terms(DType product) {
   return 0;
 }
 
-/// Whether products in this format of floats need tensor cores, which only GPUs have.
+/// Whether matrix products of fp32 tensors that compute in the format `product` need tensor cores. Only GPUs
+/// have tensor cores.
 constexpr bool needs_tensor_cores(DType product) {
   return product == DType::tf32 || piece_terms(product) > 0;
 }

@@ -169,8 +169,9 @@ class BoundThread {
   int error_ = 0;
 };
 
-/// Returns the NUMA nodes that have some of `cores`, each with these cores, in the order of the nodes. Cores
-/// without a known node are one more node at the end. `root` is the folder of the system with the nodes.
+/// Returns the NUMA nodes that have some of `cores`, each with these cores, in the order of the nodes. If the
+/// node of some cores is not known, these cores are the last element, with the node -1. `root` is the folder
+/// of the system with the nodes.
 inline std::vector<std::pair<int, Cores>> nodes_of(Cores const& cores,
                                                    std::string const& root = "/sys/devices/system/node") {
   std::vector<std::pair<int, Cores>> nodes;

@@ -34,10 +34,10 @@ inline void expect_transfer(char const* name, std::size_t values, Shape const& s
 
 /// Copies the values of the host to a tensor, in the order of the operations: later operations see the new
 /// values, earlier ones the old values. The caller may change `from` when the function returns.
-/// Synchronisation: on the CPU, and for at most direct_upload_bytes bytes on a GPU, none (the eighth upload
-/// before this one must have ended). A larger upload to a GPU first waits for all enqueued work, throws the
-/// first failure of this work, and returns when the copy has ended. Throws Error(usage) if the numbers of
-/// values differ.
+/// Synchronisation: an upload on the CPU does not wait. An upload of at most direct_upload_bytes bytes to a
+/// GPU waits only until the eighth upload before it has ended. A larger upload to a GPU first waits for all
+/// enqueued work, throws the first failure of this work, and returns when the copy has ended. Throws
+/// Error(usage) if the numbers of values differ.
 template <class T, class P>
 void upload(Context<P>& context, std::type_identity_t<std::span<T const>> from, Tensor<T, P> to) {
   detail::expect_transfer("upload", from.size(), to.shape(), !to);

@@ -116,7 +116,7 @@ std::vector<double> device_collective_seconds(comm::Comm const& comm,
   for (cuda::ScopedMemory const* memory : {&send, &receive})
     cuda::require(cudaMemsetAsync(memory->get(), 0, static_cast<std::size_t>(largest), stream.get()),
                   "cudaMemsetAsync");
-  // Collectives of later code of this rank use host memory again.
+  // At its end, makes the collectives of this rank use host memory again.
   struct OnStream {
     OnStream(comm::Transport& of, cudaStream_t stream) : transport(of) { transport.on_stream(stream); }
     ~OnStream() { transport.on_stream(nullptr); }

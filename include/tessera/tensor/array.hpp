@@ -19,8 +19,8 @@ namespace tessera {
 inline namespace v0 {
 namespace detail {
 
-/// Returns the bytes of an array. Throws Error(usage) if an extent is negative or the bytes do not fit in 64
-/// bits.
+/// Returns the number of bytes of an array. Throws Error(usage) if an extent is negative, or if the number of
+/// bytes is not below 2^62.
 inline std::int64_t bytes_of_array(Shape const& shape, std::size_t element) {
   std::int64_t bytes = static_cast<std::int64_t>(element);
   bool fits = true;
@@ -45,8 +45,8 @@ concept HasMemory = requires {
 
 /// Owns `shape.elements()` values of type T in the memory of Place (Cpu or Cuda), row-major and contiguous.
 /// The values are zero at first. An array can be moved but not copied; ops::copy, upload and download copy
-/// values. An array of no elements and a moved-from array have a null pointer, which operations take for an
-/// absent argument.
+/// values. An array of no elements and a moved-from array have a null pointer. Operations treat such an
+/// argument as absent.
 ///
 /// An array converts to a Tensor, the view that operations take. The compiler deduces the types of an
 /// operation from its first result, so pass that argument as `array.view()`. A view must not outlive its
@@ -54,8 +54,8 @@ concept HasMemory = requires {
 ///
 /// Cost: each array is one allocation. On a GPU the constructor allocates from the GPU that is current in the
 /// calling thread, and waits for it. The destructor waits for work that still uses the memory, because
-/// cudaFree does. So make arrays before a loop and not inside. Throws Error(usage) for a shape that no array
-/// can have, and Error(out_of_memory) if there is no memory.
+/// cudaFree does. So make arrays before a loop and not inside the loop. Throws Error(usage) for a shape that
+/// no array can have, and Error(out_of_memory) if there is no memory.
 template <class T, class Place = Cpu>
 class Array {
   static_assert(std::is_trivially_copyable_v<T> && !std::is_const_v<T>,

@@ -183,7 +183,7 @@ class Engine : public AnyTrainer, private StateAccess {
   comm::Transport& transport_;
   int device_;
   detail::RankCores cores_;
-  affinity::BoundThread bound_;  // before everything that allocates memory or starts threads
+  affinity::BoundThread bound_;  // must precede all members that allocate memory or start threads
   StepPlan plan_;
   StepMemory<Place> memory_;
   Context<Place> context_;

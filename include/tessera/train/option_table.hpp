@@ -33,7 +33,7 @@ class OptionValue {
   double& real() const { return *static_cast<double*>(at_); }
   std::uint64_t& seed() const { return *static_cast<std::uint64_t*>(at_); }
   bool& boolean() const { return *static_cast<bool*>(at_); }
-  /// Returns the value of an enumeration as a number. All of them are one byte.
+  /// Returns the value of an enumeration as a number. All enumerations of the table have one byte.
   unsigned char& choice() const { return *static_cast<unsigned char*>(at_); }
   /// Returns the value of an option of type `integer`, `count`, `boolean` or `choice`.
   std::int64_t integer() const {

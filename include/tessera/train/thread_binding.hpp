@@ -42,8 +42,8 @@ inline affinity::Cores part_of(affinity::Cores const& cores, int index, int coun
 
 /// Returns the cores of one rank. `nodes` has the NUMA nodes of the affinity mask with their cores. `near`
 /// has for each rank with this mask the node of its GPU, or -1 if it is not known. `index` is the position of
-/// the rank in `near`. If all nodes are known, each rank gets cores of its own node. Otherwise the ranks get
-/// equal parts of the mask, or of the nodes.
+/// the rank in `near`. If the nodes of all ranks are known, each rank gets cores of its own node. Otherwise
+/// the ranks divide the cores of the mask among them (BindThreads::cores), or the nodes (BindThreads::numa).
 inline affinity::Cores share_of(BindThreads bind, std::vector<std::pair<int, affinity::Cores>> const& nodes,
                                 std::vector<int> const& near, int index) {
   if (bind == BindThreads::none) return {};

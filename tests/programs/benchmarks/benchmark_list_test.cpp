@@ -26,7 +26,7 @@ using namespace tessera;
 using recipe_rows::Machine, recipe_rows::Row;
 using Names = std::set<std::string>;
 
-/// Adds every name to `names` that a pattern such as "a/{b,c}" stands for. A name that occurs twice fails.
+/// Adds every name of a pattern such as "a/{b,c}" to `names`. The test fails if a name occurs twice.
 void expand(std::string const& pattern, Names& names) {
   std::size_t const open = pattern.find('{');
   if (open == pattern.npos) {
@@ -84,8 +84,8 @@ struct Listed {
   }
 };
 
-/// The machine that has a device of this kind for each rank. A recipe for GPUs counts as part of the build,
-/// because the list of a build with GPUs is the same.
+/// Returns a machine that has a device of this kind for each rank. Recipes for GPUs count as part of the
+/// build, so a build without GPUs makes the list of a build with GPUs.
 Machine large(Device device) {
   Machine machine;
   machine.device = device;

@@ -56,7 +56,7 @@ TEST_CASE("verdicts: a slower row is unnecessary or overkill if memory is not sh
         "optimal; unnecessary; overkill");
   // A slower row without less memory is unnecessary, even if it is much slower.
   CHECK(verdicts({row("zs0", 100, 500), row("zs3", 50, 500)}) == "optimal; unnecessary");
-  // Of rows that are as fast, the plainest is optimal.
+  // If several rows are equally fast, the plainest row is optimal.
   CHECK(verdicts({row("dp", 101, 300), row("zs1", 101, 400), row("zs0", 100, 500), row("zs2", 90, 450)}) ==
         "works; works; optimal; unnecessary");
   std::vector<Candidate> rows = {row("zs0", 101, 500), row("zs1", 100, 500)};
@@ -67,8 +67,9 @@ TEST_CASE("verdicts: a slower row is unnecessary or overkill if memory is not sh
 TEST_CASE("verdicts: a slower row works or is a fallback if memory is short") {
   CHECK(verdicts({row("zs0", 100, 700), row("zs2", 70, 400), row("zs3", 60, 300)}) ==
         "optimal; works; fallback");
-  CHECK(verdicts({row("zs0", 100, 600), row("zs2", 70, 400)}) == "optimal; overkill");  // 60% are not short
-  // Of rows that are as fast, the one with the least memory is optimal.
+  // Memory is not short if 60% of it is in use.
+  CHECK(verdicts({row("zs0", 100, 600), row("zs2", 70, 400)}) == "optimal; overkill");
+  // If several rows are equally fast, the row with the least memory is optimal.
   CHECK(verdicts({row("zs0", 101, 700), row("zs1", 100, 300), row("zs2", 90, 400)}) ==
         "works; optimal; unnecessary");
   CHECK(verdicts({oom("zs0"), row("zs2", 100, 400), row("zs3", 90, 300), row("zs3", 50, 200)}) ==
@@ -181,7 +182,7 @@ TEST_CASE("verdicts: sentences compare precisions of equal recipes") {
       "fp16 is 1.7 (zs3) to 3.1 (zs2) times as fast as fp32 with equal recipes, and uses 0.78 to 0.79 of its "
       "device memory\n");
   rows.resize(2);
-  rows[0].rate = 10.1;  // within what the rows vary by
+  rows[0].rate = 10.1;  // within the variation of the rows
   CHECK(said().empty());
   rows[0].rate = 31.0;
   rows[1].ranked = false;
@@ -215,7 +216,7 @@ TEST_CASE("verdicts: sentences compare the utilization of GPUs") {
   use(2, 46, std::nullopt);                    // only one repeat
   CHECK(results::observations(rows)[0].find("zs2 lowers") == 0);
   use(1, 86, 0.1);
-  CHECK(results::observations(rows).empty());  // 4% are less than the driver can tell
+  CHECK(results::observations(rows).empty());  // a difference of 4% is not reliable
 }
 
 TEST_CASE("verdicts: the fastest row of a file is the plainest of its program") {

@@ -128,7 +128,7 @@ TEST_CASE("a launcher decides the number of ranks in the advice about the batch 
         "give --global-batch 4, or start 4 ranks with torchrun, or leave out --accumulation, or leave out "
         "--batch");
   names.launcher.clear();
-  names.accumulation.on_line = false;  // as in a row of a comparison, which nobody can leave out
+  names.accumulation.on_line = false;  // as if a row gave it: a user cannot leave it out
   CHECK(cli::remedies_text(1000, one, names) ==
         "give --global-batch 4, or give --accumulation 250, or leave out --batch");  // 250 ranks are too many
 }

@@ -214,8 +214,8 @@ TEST_CASE("report: ticks of ranks are whole, lines differ by colour, dash and ma
 
 namespace {
 
-/// Returns rows of the sharding on 1, 2 and 4 ranks. Each row was trained twice for 2 + 10 steps of 0.5 s, of
-/// which 0.1 s x (ranks - 1) were in collectives.
+/// Returns rows with this sharding on 1, 2 and 4 ranks. Each row was trained twice for 2 + 10 steps of 0.5 s,
+/// of which 0.1 s x (ranks - 1) were in collectives.
 std::vector<Row> scaled_rows(std::string const& sharding) {
   std::vector<Row> rows;
   for (double const world : {1.0, 2.0, 4.0}) {
@@ -262,7 +262,8 @@ TEST_CASE("report: what was not measured is no point, and unequal numbers of ste
     return one.title == "Total training time over ranks" &&
            one.reason.find("equally many timed steps or samples") != std::string::npos;
   }));
-  // If the numbers of samples are equal, the rows are a line: 40, 20 and 10 timed steps of 4, 8 and 16.
+  // If the numbers of samples are equal, the rows form a line: 40, 20 and 10 timed steps with 4, 8 and 16
+  // samples each.
   for (std::size_t at = 0; at < rows.size(); ++at)
     rows[at][Number::steps] = 2.0 + 40.0 / *rows[at][Number::world];
   figures = figures_of(material_of(std::move(rows)));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tests the class CollectiveTimes, which predicts the times of collectives of other sizes, numbers of ranks
-// and kinds, and the simulation of steps in which collectives and computations hold each other up.
+// and kinds, and the simulation of steps in which collectives and computations slow each other down.
 #include "prediction/collective_times.hpp"
 
 #include <algorithm>
@@ -30,7 +30,8 @@ using namespace support;
 constexpr double alpha = 1e-5, bandwidth = 2e11;
 constexpr double mib = 1 << 20;
 
-/// Returns the exact time of an all_gather of n ranks in a ring with the latency `alpha` for three steps.
+/// Returns the exact time of an all_gather of `bytes` bytes in a ring of `ranks` ranks. Three steps of the
+/// ring have the latency `alpha` together.
 double ring(int ranks, double bytes) {
   return alpha * (ranks - 1) / 3 + bytes * (ranks - 1) / ranks / bandwidth;
 }
@@ -101,8 +102,8 @@ TEST_CASE("the time of a collective of other numbers of ranks and other kinds is
   // Ranks on the CPU share its memory.
   CHECK(times.seconds(Move::all_gather, 8, 100 * mib, true).seconds >
         1.9 * times.seconds(Move::all_gather, 8, 100 * mib, false).seconds);
-  // Of several measured numbers of ranks, the next larger one counts, because more ranks can use a slower
-  // link.
+  // If several numbers of ranks were measured, the next larger one counts, because more ranks possibly use a
+  // slower link.
   times.add({Move::all_gather, 2, mib, 1.0});
   times.add({Move::all_gather, 8, mib, 2.0});
   CHECK(times.seconds(Move::all_gather, 2, mib, false).seconds == doctest::Approx(1.0));

@@ -41,7 +41,7 @@ class Context<Cpu> : public MathChannel {
   /// Makes the device of a rank the current device of this thread. There is only one CPU device, so this
   /// function does nothing.
   static void select(int /*device*/) {}
-  /// Returns the NUMA node of the memory next to a device, or -1 if it is not known. The CPU is on all nodes.
+  /// Returns -1, for an unknown NUMA node: the CPU belongs to all nodes.
   static int numa_node(int /*device*/) { return -1; }
 
   /// Creates a context whose operations use `workspace`. The caller owns `workspace`, which must outlive the

@@ -82,7 +82,7 @@ class ThreadPool {
       for (int worker = 1; worker < threads_; ++worker)
         workers_.push_back(std::thread([this, worker] {
           if (auto const at = static_cast<std::size_t>(worker); at < cores_.size())
-            (void)affinity::bind_thread({cores_[at]});  // may run: it is a core of the mask of this thread
+            (void)affinity::bind_thread({cores_[at]});  // accepted: the mask of this thread has the core
           serve(worker);
         }));
     } catch (std::system_error const& error) {

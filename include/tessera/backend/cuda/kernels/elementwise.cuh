@@ -38,7 +38,7 @@ struct AssignGelu {
     after = gelu<T>(before);
   }
 };
-/// sum = a value + sum, rounded once.
+/// Computes sum = a * value + sum, and rounds once.
 template <class S>
 struct AddScaled {
   S a;
