@@ -24,7 +24,7 @@ std::size_t track_of(StepPlan const& plan, Entry const& entry) {
 struct Job {
   std::size_t entry = 0;
   std::vector<std::size_t> waits;  ///< the jobs that must end before this one starts
-  double left = 0;                 ///< seconds that the job still needs if it runs alone
+  double left = 0;                 ///< seconds that the job still needs if no other job runs
   double wait = 0;                 ///< seconds that a collective still waits for multiprocessors
   bool running = false, ended = false;
 };

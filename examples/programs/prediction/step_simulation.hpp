@@ -25,7 +25,7 @@ struct Contention {
   double wait = 0;
 };
 
-/// Simulates one training step in which entry i of the schedule needs took[i] seconds if it runs alone.
+/// Simulates one training step in which entry i of the schedule needs took[i] seconds if no other entry runs.
 /// Returns the duration of the step in seconds. An entry starts when the previous entry of its lane and the
 /// entries for which it waits have ended. On the CPU, all entries share one lane.
 double on_paper(StepPlan const& plan, std::vector<double> const& took, Contention const& contention = {});

@@ -88,7 +88,7 @@ std::vector<results::Candidate> candidates_of(RowList const& rows, Inputs const*
   return candidates;
 }
 
-/// The rows with the best figure: each program's representing row, followed by the other rows of the program.
+/// The rows with the best figure: for each program the row that represents it, followed by its other rows.
 struct BestRows {
   RowList rows;
   results::Leaders leaders;

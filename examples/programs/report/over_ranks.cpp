@@ -83,8 +83,8 @@ std::string line_of(Row const& row, Rule const& rule, Inputs const& inputs, bool
   return key_without(row, inputs, free) + rule.amount(row) + (rival ? "\n" + row[Word::experiment] : "");
 }
 
-/// Returns a key that is equal for rows that do the same work: a row of another program is drawn only if it
-/// does the work of a line of Tessera.
+/// Returns a key that is equal for rows that do the same work. A row of another program is drawn only if its
+/// work is the work of a line of Tessera.
 std::string work_of(Row const& row, Rule const& rule) {
   auto const slot = [&](Word word) { return row[word].empty() ? std::string("none") : row[word]; };
   std::string work = row[Word::model] + "\n" + row[Word::precision] + "\n" + slot(Word::offload) + "\n" +

@@ -63,7 +63,7 @@ std::string header_of(Number number);
 /// The planned memory of one rank: a list of categories, such as parameters or activations, with their bytes.
 using Categories = std::vector<std::pair<std::string, double>>;
 
-/// A published figure of a row, and ours in the same unit.
+/// A published figure of a row, and our figure in the same unit.
 struct PublishedFigure {
   std::string comparison;  ///< name of the published comparison
   std::string name;        ///< key of the figure, such as "tokens_per_sec"

@@ -37,7 +37,7 @@ Table sources_table(Inputs const& inputs);
 /// measurement that some row has.
 Table results_table(Inputs const& inputs);
 Table plans_table(Inputs const& inputs);
-/// Returns the table of published figures, with ours next to them.
+/// Returns the table of published figures, with our figures next to them.
 Table published_table(Inputs const& inputs);
 /// Returns the table of measurements of other programs, with their machines and dates as far as they are
 /// known.

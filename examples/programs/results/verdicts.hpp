@@ -52,10 +52,11 @@ int plainness(std::string_view sharding);
 /// only by noise. Therefore only the representing row is compared with other programs.
 std::size_t represented_by(Candidates rows, std::size_t at);
 /// Returns the indices of the rows that represent programs, in the order of the rows. Leaves out programs
-/// whose rates may not be ranked.
+/// whose rates must not be ranked.
 std::vector<std::size_t> ranked_programs(Candidates rows);
 
-/// Returns the tokens per second of all ranks for each 2^30 bytes of the peak device memory of a rank.
+/// Returns the efficiency: the tokens per second of all ranks for each 2^30 bytes of the peak device memory
+/// of a rank. Returns nullopt if one of them is unknown.
 std::optional<double> efficiency_of(std::optional<double> rate, std::optional<double> peak_mb);
 /// Returns by how many percent `value` is less than `base`; negative if it is more. Returns nullopt if a
 /// value is unknown or `base` is not above 0.
@@ -76,11 +77,11 @@ using Figure = std::function<std::optional<double>(Candidate const&)>;
 std::optional<double> rate_of(Candidate const& row);
 std::optional<double> efficiency_of(Candidate const& row);
 
-/// The programs that are possibly the best ones.
+/// The programs that are possibly the best ones, as returned by leaders_of.
 struct Leaders {
-  std::vector<std::size_t> rows;  ///< representing rows by falling figure; the others are not clearly lower
+  std::vector<std::size_t> rows;  ///< the first row has the highest figure; no other row is clearly lower
   std::size_t programs = 0;       ///< number of programs that were compared
-  bool is_known = false;          ///< false if the variation of the first of `rows` is unknown
+  bool is_known = false;          ///< false if the variation of rows[0] is unknown
 };
 Leaders leaders_of(Candidates rows, Figure const& figure);
 
@@ -90,8 +91,8 @@ inline constexpr double overkill_loss_pct = 25.0;  ///< a slower row that saves 
 inline constexpr double fallback_loss_pct = 100.0 / 3.0;  ///< a slower row that saves memory that is short
 
 /// Returns a verdict for each row: optimal, works, unnecessary, overkill, fallback, oom, or "same program as
-/// X". Returns nullopt if a row did not run, if its rate may not be ranked, or if too few rows of the same
-/// work and precision were measured to judge it.
+/// X". The verdict is nullopt if a row did not run, if its rate must not be ranked, or if too few rows of the
+/// same work and precision were measured to judge it.
 std::vector<std::optional<std::string>> verdicts(Candidates rows);
 
 /// Returns at most six sentences about the precisions of equal recipes, and about the utilization of GPUs by

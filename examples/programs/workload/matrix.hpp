@@ -400,7 +400,7 @@ inline std::vector<Point> make_matrix(
   return points;
 }
 
-/// Returns the published name of each model of the rows whose own name differs from it, see known_name.
+/// Maps the name of each model of the rows to its published name (known_name), if the two names differ.
 inline PublishedModels published_models(std::vector<Point> const& points) {
   PublishedModels models;
   for (Point const& point : points)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reports on which CPU cores a thread may run, and binds threads to cores. A core here is a logical CPU of
-// Linux. The numbers of cores are those of /proc/cpuinfo and of taskset.
+// Linux. A core has the same number as in /proc/cpuinfo and in taskset.
 #pragma once
 
 #include <algorithm>

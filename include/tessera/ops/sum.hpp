@@ -63,9 +63,9 @@ void sum(Context<P>& context, Tensor<T, P> values, Out<detail::PartialOf<T>, P> 
   });
 }
 
-/// Sets result[0] to the sum of the squares of all values. Shapes and order are those of `sum`; each square
-/// is added with one fma. Needs 2n FLOPs and reads each value once. A trainer computes the norm of its
-/// gradient with the same sums.
+/// Sets result[0] to the sum of the squares of all values. The shapes and the order are the same as for
+/// `sum`. Each square is added with one fma. Needs 2n FLOPs and reads each value once. A trainer computes the
+/// norm of its gradient with the same sums.
 template <class T, class P>
 void sum_of_squares(Context<P>& context, Tensor<T, P> values, Out<detail::PartialOf<T>, P> partials,
                     Out<double, P> result) {
