@@ -136,7 +136,7 @@ TEST_CASE("wrong shapes, options and sizes are refused with numbers") {
     CHECK(error.kind() == ts::ErrorKind::out_of_memory);
   }
   CHECK_THROWS_WITH_AS(Context({.threads = -3}),
-                       "a context got -3 threads; choose 1 to 1024, or 0 for one per core", ts::Error);
+                       "a context got -3 threads; choose 1 to 1024, or 0 for one thread per core", ts::Error);
   CHECK_THROWS_AS(Context({.device = -1}), ts::Error);
   CHECK_THROWS_AS(Context({.math = {.product = ts::DType::bf16}}), ts::Error);
   if constexpr (!test::on_gpu) {

@@ -2,11 +2,9 @@
 // Defines OwningContext, a context for programs that call operations without a trainer.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <thread>
 
 #include "tessera/backend/cpu/context.hpp"
 #include "tessera/backend/math.hpp"
@@ -14,13 +12,14 @@
 #include "tessera/core/error.hpp"
 #include "tessera/core/operation.hpp"
 #include "tessera/core/place.hpp"
+#include "tessera/detail/affinity.hpp"
 #include "tessera/tensor/arena.hpp"
 
 namespace tessera {
 inline namespace v0 {
 
 struct ContextOptions {
-  int threads = 0;  ///< threads for work on the CPU; 0: one for each core of the machine
+  int threads = 0;  ///< threads for work on the CPU; 0: one for each core of the affinity mask
   int device = 0;   ///< the number of the GPU; the CPU has number 0
   /// The arithmetic of the operations. math.product is the format in which fp32 tensors are multiplied: f32,
   /// or on a GPU also tf32, bf16x6 or bf16x3. Tensors of other types are multiplied in their own format.
@@ -36,7 +35,7 @@ void check(ContextOptions const& options) {
   constexpr int max_threads = 1024;
   if (options.threads < 0 || options.threads > max_threads)
     throw_error(ErrorKind::usage, {"a context got ", options.threads, " threads; choose 1 to ", max_threads,
-                                   ", or 0 for one per core"});
+                                   ", or 0 for one thread per core"});
   if (options.device < 0 || (options.device > 0 && device.on_cores))
     throw_error(ErrorKind::usage, {"a context on ", Place::name, " got the device ", options.device,
                                    device.on_cores ? "; the CPU is device 0" : "; GPUs are numbered from 0"});
@@ -56,8 +55,7 @@ struct OwnWorkspace {
   explicit OwnWorkspace(ContextOptions const& options) {
     check<Place>(options);
     Context<Place>::select(options.device);
-    threads = options.threads > 0 ? options.threads
-                                  : std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+    threads = options.threads > 0 ? options.threads : affinity::core_count();
     memory = DeviceArena<Place>(
         static_cast<std::int64_t>(Context<Place>::workspace_bytes(threads, 0, options.math.product)));
   }
