@@ -547,7 +547,9 @@ class Reader {
     if (boolean("tensorboard.enabled")) set("--tensorboard", board, "tensorboard.enabled");
     if (boolean("wandb.enabled")) {
       if (!boolean("tensorboard.enabled")) set("--tensorboard", "wandb/" + project, "wandb.enabled");
-      note("wandb.enabled", "event files are written, but not sent; docs/how-to/weights-and-biases.md has the lines that send them");
+      note("wandb.enabled",
+           "event files are written, but not sent; docs/how-to/weights-and-biases.md has the lines that send "
+           "them");
     }
     if (boolean("csv_monitor.enabled")) {
       set("--log", csv + ".jsonl", "csv_monitor.enabled");
