@@ -31,7 +31,7 @@ elif [ "${1:-}" = --fold ] && [ $# -gt 1 ]; then
   shift 2
 fi
 if [[ "${1:-}" = -* ]] || [ $# -gt 1 ]; then
-  echo "benchmarks/machines.sh: '$*' is not what it takes; give [--check | --fold FILE] [FOLDER]" >&2
+  echo "benchmarks/machines.sh: '$*' is not a valid list of arguments; give [--check | --fold FILE] [FOLDER]" >&2
   exit 2
 fi
 folder=${1:-$root/examples/machines}

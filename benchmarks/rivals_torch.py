@@ -4,11 +4,11 @@
     python benchmarks/rivals_torch.py --gpus 1,2 --programs ddp,fsdp2,zero2 --batch 8 --sequence 512 --out rivals.json
     report results rivals.json --html report.html
 
-Each row is a run of its own: a GPT-2 of random weights trains on random tokens. The model has fused attention, no dropout
+Each row is a separate run: a GPT-2 with random weights trains on random tokens. The model has fused attention, no dropout
 and a tied head of 50304 rows; AdamW is fused, and gradients are clipped to norm 1. The programs are
 
     eager     PyTorch without parallelism, one GPU     compiled  the same under torch.compile, one GPU
-    dp        DataParallel, one process                ddp       DistributedDataParallel, one process a GPU
+    dp        DataParallel, one process                ddp       DistributedDataParallel, one process for each GPU
     ddp-compiled  DDP under torch.compile              fsdp2     fully_shard of each block and of the model
     zero0 to zero3  DeepSpeed with this stage; needs the package deepspeed
     zero1-cpu to zero3-cpu  the same with the optimizer on the CPU (offload_optimizer)
@@ -257,7 +257,7 @@ def row_of(options, program, world):
     row = {"program": PROGRAMS[program], "version": measured.pop("version"), "date": datetime.date.today().isoformat(),
            "model": options.model, "precision": options.precision, "sharding": SHARDING.get(program),
            "offload": "cpu_optimizer" if program.endswith("-cpu") else "none", "batch": options.batch,
-           "sequence": options.sequence, "world": world, "repeats": options.repeat, "steps": options.steps,
+           "sequence": options.sequence, "world": world, "repeats": options.repeat, "steps": options.steps + options.warmup,
            "warmup": options.warmup}
     row.update(measured)
     print(f"{program:13} {world} GPUs {options.precision} {options.batch}x{options.sequence}: "
@@ -272,8 +272,14 @@ def main():
     parser.add_argument("--gpus", default="1", help="comma-separated numbers of GPUs, default %(default)s")
     parser.add_argument("--model", default="gpt2", choices=list(SIZES))
     parser.add_argument("--precision", default="fp32", choices=["fp32", "tf32", "bf16", "fp16"])
+    def positive(text):
+        if not text.isdecimal() or int(text) == 0:
+            raise argparse.ArgumentTypeError(f"'{text}' is not a whole number of at least 1")
+        return int(text)
+
     for name, value in dict(batch=8, sequence=512, steps=50, warmup=10, repeat=3, profiled=3, timeout=300).items():
-        parser.add_argument("--" + name, type=int, default=value, help="default %(default)s")
+        parser.add_argument("--" + name, type=int if name in ("warmup", "profiled") else positive, default=value,
+                            help="default %(default)s")
     parser.add_argument("--torch-adam", action="store_true",
                         help="let DeepSpeed use PyTorch's AdamW instead of its own, which it compiles with nvcc")
     parser.add_argument("--out", default="rivals.json", help="the file of rows, default %(default)s")
@@ -290,13 +296,23 @@ def main():
     for program in programs:
         if program not in PROGRAMS:
             parser.error(f"--programs has '{program}'; the programs are {', '.join(PROGRAMS)}")
+    worlds = []
+    for count in options.gpus.split(","):
+        if not count.isdecimal() or int(count) == 0:
+            parser.error(f"--gpus has '{count}', which is not a number of GPUs")
+        worlds.append(int(count))
     rows = {"schema_version": 1, "rivals": []}
     if options.append:
-        with open(options.out) as file:
-            rows = json.load(file)
+        try:
+            with open(options.out) as file:
+                rows = json.load(file)
+            if not isinstance(rows["rivals"], list):
+                raise KeyError("rivals")
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            parser.error(f"--append cannot read rows from {options.out}: {error!r}")
     elif os.path.exists(options.out):
         parser.error(f"{options.out} exists; add to it with --append, or name another file")
-    for world in (int(count) for count in options.gpus.split(",")):
+    for world in worlds:
         for program in programs:
             if world > 1 and program in ("eager", "compiled"):
                 continue

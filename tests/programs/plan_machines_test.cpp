@@ -217,7 +217,7 @@ TEST_CASE(
   sh.ends(1, script + "--check machines 2>&1", "l4.json is not what benchmarks/machines.sh makes");
   for (std::string const arguments : {"--chek", "-h", "--check --check", "--check a b"})
     sh.ends(2, script + arguments + " 2>&1",
-            R"(is not what it takes; give \[--check \| --fold FILE\] \[FOLDER\])");
+            R"(is not a valid list of arguments; give \[--check \| --fold FILE\] \[FOLDER\])");
   sh.write("machines/h200.json", replaced(sh.text("machines/h200.json"), R"("ranks":1,)", R"("ranks":2,)"));
   sh.ends(2, script + "--check machines 2>&1", "is of several ranks");
 }

@@ -116,20 +116,21 @@ std::vector<PublishedFigure> published_in(Reader const& row) {
 }
 
 /// Returns `rows` with the figures of the published comparisons `names` in each row that repeats a published
-/// row. Rows that already have published figures keep them.
-Json with_published(Json const& rows, cli::Names const& names) {
-  if (names.empty()) return rows;
-  Json all = Json::array();
+/// row. If no row does, adds a note to `source`.
+Json with_published(Json const& rows, cli::Names const& names, Source& source) {
+  bool const are_rows =
+      std::all_of(rows.begin(), rows.end(), [](Json const& row) { return row.is_object(); });
+  if (names.empty() || !are_rows) return rows;  // read_rows refuses other elements
+  std::vector<results::Row> all;
   for (Json const& row : rows) {
-    std::vector<results::Row> one = {results::empty_row()};
-    if (row.is_object()) one.front().update(row);
-    if (!row.is_object() || row.contains("published"))
-      all.push_back(row);
-    else {
-      cli::add_published(one, names);
-      all.push_back(one.front());
-    }
+    all.push_back(results::empty_row());
+    all.back().update(row);
   }
+  cli::add_published(all, names);
+  if (std::none_of(all.begin(), all.end(), [](Json const& row) { return row.contains("published"); }))
+    source.notes.push_back(
+        "no row has the same model, ranks, recipe, batch and sequence as a published row of " +
+        cli::joined(names));
   return all;
 }
 
@@ -314,7 +315,7 @@ void add_json(std::string const& name, Json const& json, Inputs& inputs) {
     source.version = version_of(name, json.front(), results::schema_version);
     source.notes.push_back("flat rows have no losses, no environment and no command");
     std::size_t const first = inputs.rows.size();
-    read_rows(name, json, source, inputs);
+    read_rows(name, with_published(json, inputs.published, source), source, inputs);
     inputs.sources.push_back(std::move(source));
     complete_rows(inputs, first, json, Json::object());
     return;
@@ -351,7 +352,7 @@ void add_json(std::string const& name, Json const& json, Inputs& inputs) {
   if (!planned && json.contains("wall_s") && json["wall_s"].is_null())
     source.notes.push_back("compare was interrupted or is still running: rows may be missing");
   std::size_t const first = inputs.rows.size();
-  read_rows(name, planned ? rows : with_published(rows, inputs.published), source, inputs);
+  read_rows(name, planned ? rows : with_published(rows, inputs.published, source), source, inputs);
   inputs.sources.push_back(std::move(source));
   if (!planned)
     complete_rows(inputs, first, rows, json.contains("environment") ? json["environment"] : Json());

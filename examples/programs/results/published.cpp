@@ -206,6 +206,23 @@ std::optional<double> ours(Row const& row, Row const& of, Figure const& figure) 
   return figure.by == Figure::By::ranks ? number * ranks : number;
 }
 
+/// Returns `rows` with a null scaling efficiency if it is not relative to one rank: no completed row has the
+/// same recipe and shape on one rank.
+std::vector<Row> with_speedups_over_one(std::vector<Row> rows) {
+  auto const is_base = [](Row const& one, Row const& row) {
+    bool same = one.at("world") == 1 && one.at("status") == "ok";
+    for (char const* key : {"model", "sharding", "precision", "offload", "recompute", "batch", "sequence"})
+      same = same && one.at(key) == row.at(key);
+    return same;
+  };
+  std::vector<std::size_t> without;
+  for (std::size_t at = 0; at < rows.size(); ++at)
+    if (std::none_of(rows.begin(), rows.end(), [&](Row const& one) { return is_base(one, rows[at]); }))
+      without.push_back(at);
+  for (std::size_t const at : without) rows[at]["scaling_efficiency"] = nullptr;
+  return rows;
+}
+
 /// Returns the standard deviation of our value over repeats, in the published unit; nullopt if it is unknown.
 std::optional<double> our_deviation(Row const& row, Figure const& figure) {
   if (figure.deviation == nullptr || row.at("status") != "ok") return std::nullopt;
@@ -373,8 +390,10 @@ std::string published_about(std::string const& name) {
 }
 
 void add_published(std::vector<Row>& rows, Names const& names, PublishedModels const& models) {
-  for (Row& row : rows)
+  std::vector<Row> const comparable = with_speedups_over_one(rows);
+  for (std::size_t at = 0; at < rows.size(); ++at)
     for (auto const& name : names) {
+      Row const& row = comparable[at];
       Row const& of = comparison(name);
       Row const* const printed = printed_for(row, of, models);
       if (printed == nullptr) continue;
@@ -393,7 +412,7 @@ void add_published(std::vector<Row>& rows, Names const& names, PublishedModels c
         }
       found["oom"] = printed->value("oom", false);
       found["cannot_be"] = printed->contains("cannot_be") ? printed->at("cannot_be") : Row(nullptr);
-      row["published"] = std::move(found);
+      rows[at]["published"] = std::move(found);
       break;
     }
 }
@@ -401,8 +420,10 @@ void add_published(std::vector<Row>& rows, Names const& names, PublishedModels c
 std::string published_text(std::vector<Row> const& rows, Names const& names, std::string const& machine,
                            Terminal const& terminal, PublishedModels const& models) {
   std::string out;
+  std::vector<Row> const comparable = with_speedups_over_one(rows);
   for (auto const& name : names)
-    if (std::string const text = text_of(comparison(name), rows, machine, terminal, models); !text.empty())
+    if (std::string const text = text_of(comparison(name), comparable, machine, terminal, models);
+        !text.empty())
       out += "\n" + text;
   if (!out.empty() || names.empty()) return out;
   return "\n" +

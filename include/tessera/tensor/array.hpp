@@ -26,7 +26,7 @@ inline std::int64_t bytes_of_array(Shape const& shape, std::size_t element) {
   bool fits = true;
   for (int dim = 0; dim < shape.dims() && fits; ++dim) {
     fits = shape[dim] >= 0 &&
-           (shape[dim] == 0 || bytes <= std::numeric_limits<std::int64_t>::max() / (2 * shape[dim]));
+           (shape[dim] == 0 || bytes <= std::numeric_limits<std::int64_t>::max() / 2 / shape[dim]);
     if (fits) bytes *= shape[dim];
   }
   if (!fits)
@@ -116,7 +116,7 @@ class Array {
 
   T* data_ = nullptr;
   std::int64_t bytes_ = 0;  // of the allocation
-  Shape shape_;
+  Shape shape_{0};          // no elements; an empty list of extents would be one element
 };
 
 }  // namespace v0

@@ -78,11 +78,14 @@ class ThreadPool {
   }
 
   void start() {
+    // A new thread inherits the mask of this thread, which is possibly a single core of another trainer.
+    affinity::Cores const share = affinity::helper_cores();
     try {
       for (int worker = 1; worker < threads_; ++worker)
-        workers_.push_back(std::thread([this, worker] {
-          if (auto const at = static_cast<std::size_t>(worker); at < cores_.size())
-            (void)affinity::bind_thread({cores_[at]});  // accepted: the mask of this thread has the core
+        workers_.push_back(std::thread([this, worker, share] {
+          auto const at = static_cast<std::size_t>(worker);
+          // The system accepts these cores, because the process may use them.
+          (void)affinity::bind_thread(at < cores_.size() ? affinity::Cores{cores_[at]} : share);
           serve(worker);
         }));
     } catch (std::system_error const& error) {
