@@ -62,6 +62,30 @@ TEST_CASE("prediction: plan and compare predict the same steps, and plan picks t
   CHECK(rate * seconds == doctest::Approx(64));  // the tokens of a step
 }
 
+TEST_CASE("prediction: without --prefer the pick offloads least, then recomputes least, then shards least") {
+  Shell const sh;
+  std::string const llama =
+      "plan --model llama-2-7b --gpus 4 --device cuda --memory 80GB --sequence 4096 --batch 4 --precisions "
+      "bf16 --no-search --stages 0,1,2,3 ";
+  // Each list is what is left if the pick of the line before is taken out.
+  for (auto const& row : test::table(R"(
+      none,nvme,infinity,nvme_optimizer,nvme_parameters,cpu_full,cpu_optimizer | zs3_bf16_gpus4_bs4_sl4096_offcpu,
+      nvme,infinity,nvme_optimizer,nvme_parameters,cpu_full | zs0_bf16_gpus4_bs4_sl4096_offcpufull,
+      nvme,infinity,nvme_optimizer,nvme_parameters | zs[0-3]_bf16_gpus4_bs4_sl4096_offnvme_parameters,
+      nvme,infinity,nvme_optimizer | zs[0-3]_bf16_gpus4_bs4_sl4096_offnvmeopt,
+      nvme,infinity | zs0_bf16_gpus4_bs4_sl4096_offinfinity,
+      nvme | zs0_bf16_gpus4_bs4_sl4096_offnvme,)"))
+    sh.passes(llama + "--offloads " + row[0], "pick for .*: " + row[1]);
+  sh.passes(llama + "--host-memory 256GB --offloads none,cpu_optimizer,cpu_full,nvme",
+            "pick for .*: zs3_bf16_gpus4_bs4_sl4096_offcpu,");
+  std::string const small =
+      "plan --model gpt2 --gpus 2 --device cuda --memory 80GB --sequence 128 --precisions bf16 --no-search ";
+  sh.passes(small + "--stages dp,3 --recompute block,none --offloads cpu_optimizer,none",
+            "pick for .*: zs3_bf16_gpus2_bs4_sl128_recompute-none,");
+  sh.passes(small + "--stages dp,3 --recompute block --offloads cpu_optimizer,none",
+            "pick for .*: zs3_bf16_gpus2_bs4_sl128,");
+}
+
 TEST_CASE("prediction: without times of the machine nothing is predicted, and --prefer memory needs none") {
   PaperMachine const sh;
   std::string const out = sh.passes(

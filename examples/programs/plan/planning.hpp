@@ -65,13 +65,21 @@ Planned plan_point(Point const& point, TrainerOptions const& options, MemoryLimi
 std::string schedule_text(Point const& point, TrainerOptions const& options);
 
 /// Returns a key that sorts rows by how much simplicity and speed they give up to save memory. A row that
-/// gives up less has a smaller key. The key compares first whether the row offloads, then how much the row
-/// recomputes, and last how far the row shards.
+/// gives up less has a smaller key. The key compares first how much state the row offloads: the number of
+/// kinds of state on NVMe, then the number of kinds outside the device. So the order is none, cpu_optimizer,
+/// cpu_full and last the offloads to NVMe. Next the key compares how much the row recomputes, and last how
+/// far it shards.
 inline auto given_up(Planned const& row) {
   RecipeTable const& recipe = row.point.recipe;
+  PlacementTable const& state = recipe.placement;
+  int on_nvme = 0, off_device = 0;
+  for (Placement const& place : {state.parameters, state.gradients, state.master, state.moments}) {
+    on_nvme += place.tier == Tier::nvme ? 1 : 0;
+    off_device += place.tier != Tier::device ? 1 : 0;
+  }
   // dp counts as the highest stage: only rank 0 updates, which is slowest
   int const stage = recipe.stage < 0 ? 4 : recipe.stage;
-  return std::tuple{recipe.names.offload != "none", static_cast<int>(recipe.recompute), stage};
+  return std::tuple{on_nvme, off_device, static_cast<int>(recipe.recompute), stage};
 }
 
 /// Returns the model, precision, adapters, ranks, batch and sequence of a row as text. Rows with equal texts

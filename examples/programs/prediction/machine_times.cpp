@@ -276,6 +276,7 @@ std::optional<PredictedStep> MachineTimes::step(StepPlan const& plan, std::vecto
   bool const timed_alone = !any([](TimedCost const& timed) { return timed.ranks > 1; });
   PredictedStep step;
   std::vector<double> took(schedule.entries.size());
+  std::vector<bool> guessed(took.size());
   Contention contention;
   bool const contended = !shares && world > 1;
   if (contended) contention = {std::vector<bool>(took.size()), std::vector<bool>(took.size()), 0, 0};
@@ -303,7 +304,7 @@ std::optional<PredictedStep> MachineTimes::step(StepPlan const& plan, std::vecto
       return std::nullopt;
     }
     took[index] = estimate->seconds;
-    if (estimate->guessed) step.guessed += estimate->seconds;
+    guessed[index] = estimate->guessed;
     if (!contended || !contention.slowed[index]) continue;
     computed += estimate->seconds;
     operations += cost.operations;
@@ -315,7 +316,9 @@ std::optional<PredictedStep> MachineTimes::step(StepPlan const& plan, std::vecto
     contention.slowdown = collectives_.slowdown;
     contention.wait = operations > 0 ? late * computed / operations : 0;
   }
-  step.seconds = on_paper(plan, took, contention);
+  SimulatedStep const whole = simulated(plan, took, contention, guessed);
+  step.seconds = whole.seconds;
+  step.guessed = whole.with_chosen;
   return step;
 }
 

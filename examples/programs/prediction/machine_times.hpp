@@ -34,7 +34,7 @@ struct TimedCost {
 /// The predicted time of one rank's training step, in seconds.
 struct PredictedStep {
   double seconds = 0;
-  double guessed = 0;  ///< seconds in entries whose estimates are guessed
+  double guessed = 0;  ///< the part of `seconds` in which entries run whose estimates are guessed
   /// The times of collectives were computed from the data sheet of the link between the devices.
   bool from_link_data = false;
 };

@@ -84,13 +84,13 @@ inline nlohmann::ordered_json machine_source(KnownTimes const& times) {
 
 struct Prediction {
   std::optional<double> step_s;  ///< seconds of a step; empty: the time of some entry is unknown
-  double guessed = 0.0;          ///< fraction of the step in entries whose times are guessed
+  double guessed = 0.0;          ///< fraction of the step in which entries run whose times are guessed
   std::string reason;            ///< the reason if there is no prediction
   std::int64_t tokens = 0;       ///< tokens of a step over all ranks
   /// The times of collectives were computed from the data sheet of the link between the devices.
   bool from_link_data = false;
 
-  /// Returns whether more than a tenth of the step is in entries whose times are guessed.
+  /// Returns whether entries whose times are guessed run in more than a tenth of the step.
   bool guesses_much() const { return guessed > 0.1; }
   std::optional<double> tokens_per_second() const {
     return step_s && *step_s > 0 ? std::optional(static_cast<double>(tokens) / *step_s) : std::nullopt;

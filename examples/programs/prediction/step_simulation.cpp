@@ -32,8 +32,9 @@ struct Job {
 /// Runs the jobs of all lanes at the same time, from one end of a job to the next.
 class Simulation {
  public:
-  Simulation(StepPlan const& plan, std::vector<double> const& took, Contention const& contention)
-      : contention_(contention) {
+  Simulation(StepPlan const& plan, std::vector<double> const& took, Contention const& contention,
+             std::vector<bool> const& chosen)
+      : contention_(contention), chosen_(chosen) {
     Schedule const& schedule = plan.train.schedule;
     // A wait refers to the latest execution of an entry, so the list of jobs is made in the order of the
     // schedule.
@@ -54,8 +55,8 @@ class Simulation {
     }
   }
 
-  double seconds() {
-    double now = 0;
+  SimulatedStep run() {
+    double now = 0, with_chosen = 0;
     for (start_jobs(); !running_.empty(); start_jobs()) {
       bool const computes = any_runs([this](Job const& job) { return has(contention_.slowed, job); });
       if (!computes)
@@ -73,6 +74,7 @@ class Simulation {
       double passed = next(*running_.front());
       for (Job const* job : running_) passed = std::min(passed, next(*job));
       now += passed;
+      if (any_runs([this](Job const& job) { return has(chosen_, job); })) with_chosen += passed;
       for (Job* job : running_) {
         // Because of rounding errors, a job that ends now possibly has a small rest.
         double const almost = 1e-12 * now;
@@ -83,7 +85,7 @@ class Simulation {
       }
       std::erase_if(running_, [](Job* job) { return job->ended; });
     }
-    return now;
+    return {now, with_chosen};
   }
 
  private:
@@ -117,6 +119,7 @@ class Simulation {
   }
 
   Contention const& contention_;
+  std::vector<bool> const& chosen_;
   std::vector<Job> jobs_;
   std::array<std::vector<std::size_t>, lane_count> lanes_;
   std::array<std::size_t, lane_count> heads_{};
@@ -125,8 +128,13 @@ class Simulation {
 
 }  // namespace
 
+SimulatedStep simulated(StepPlan const& plan, std::vector<double> const& took, Contention const& contention,
+                        std::vector<bool> const& chosen) {
+  return Simulation(plan, took, contention, chosen).run();
+}
+
 double on_paper(StepPlan const& plan, std::vector<double> const& took, Contention const& contention) {
-  return Simulation(plan, took, contention).seconds();
+  return simulated(plan, took, contention, {}).seconds;
 }
 
 std::vector<double> fitted_to(double seconds, StepPlan const& plan, std::vector<double> took) {

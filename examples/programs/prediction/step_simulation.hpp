@@ -25,9 +25,20 @@ struct Contention {
   double wait = 0;
 };
 
-/// Simulates one training step in which entry i of the schedule needs took[i] seconds if no other entry runs.
-/// Returns the duration of the step in seconds. An entry starts when the previous entry of its lane and the
-/// entries for which it waits have ended. On the CPU, all entries share one lane.
+/// The times of a simulated training step in seconds.
+struct SimulatedStep {
+  double seconds = 0;      ///< the duration of the step
+  double with_chosen = 0;  ///< the part of the step in which at least one of the chosen entries runs
+};
+
+/// Simulates one training step in which entry i of the schedule needs took[i] seconds if no other
+/// entry runs. An
+/// entry starts when the previous entry of its lane and the entries for which it waits have ended. On the
+/// CPU, all entries share one lane. `chosen` has one value for each entry; if it is empty, no entry is
+/// chosen.
+SimulatedStep simulated(StepPlan const& plan, std::vector<double> const& took, Contention const& contention,
+                        std::vector<bool> const& chosen);
+/// Returns the duration in seconds of a step that is simulated as by `simulated`.
 double on_paper(StepPlan const& plan, std::vector<double> const& took, Contention const& contention = {});
 /// Returns the entry times `took`, reduced so that the simulated step needs `seconds` seconds. Multiplies the
 /// times of the busiest lane by one factor between 0.5 and 1. If no factor in this range fits, returns `took`

@@ -218,6 +218,32 @@ TEST_CASE("a step's time is that of its entries: one after the other on the CPU,
     }
 }
 
+TEST_CASE("the guessed part of a step is at most the step, also if guessed entries run at the same time") {
+  Recorded step = recorded(
+      parse_recipe({.device = "cuda", .sharding = "zero3", .precision = "fp32", .offload = "cpu_full"}), 2);
+  step.costs = cli::joined(step.plan->train.schedule, step.costs);
+  // All times are of one rank. So on two ranks the times of moves are guessed. Computations need little time,
+  // so the lanes of moves are busy at the same time.
+  cli::MachineTimes times("cuda", "a machine");
+  double guessed = 0;
+  for (cli::Cost const& cost : step.costs)
+    if (cost.operations > 0) times.add({"fp32", 1, cost, (cost.is_move ? 1e-9 : 1e-12) * cost.bytes});
+  for (Instance const& instance : instances_of(step.plan->train.schedule))
+    if (cli::Cost const& cost = step.costs[static_cast<std::size_t>(instance.index)]; cost.is_move)
+      guessed += 1e-9 * cost.bytes;
+  auto const predicted = times.step(*step.plan, step.costs);
+  REQUIRE(predicted);
+  CHECK(guessed > predicted->seconds);  // the sum over lanes
+  CHECK(predicted->guessed <= predicted->seconds);
+  CHECK(predicted->guessed > 0.1 * predicted->seconds);
+  // On the CPU the times of all entries with another number of ranks are guessed.
+  Recorded on_cpu = recorded(recipe("zs3", "fp32", "cpu_full"), 2);
+  on_cpu.costs = cli::joined(on_cpu.plan->train.schedule, on_cpu.costs);
+  auto const whole = one_time_each("cpu", on_cpu, 1).step(*on_cpu.plan, on_cpu.costs);
+  REQUIRE(whole);
+  CHECK(whole->guessed == doctest::Approx(whole->seconds));
+}
+
 TEST_CASE("times that events held up are fitted to a step without, in the lane that is busy the longest") {
   Recorded const step = recorded(
       parse_recipe({.device = "cuda", .sharding = "zero2", .precision = "fp32", .offload = "cpu_optimizer"}),
