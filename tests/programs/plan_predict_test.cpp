@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tests how the programs `plan` and `compare` predict the time of a training step from the times of a machine
 // (how long each operation needs). Also tests the recipes that `plan` picks by these predictions.
+#include <algorithm>
+#include <map>
+
 #include "programs/harness.hpp"
 
 using test::field, test::Json, test::Shell;
@@ -60,6 +63,43 @@ TEST_CASE("prediction: plan and compare predict the same steps, and plan picks t
   double const seconds = field(plan, "rows", 0, "predicted_step_time_s");
   double const rate = field(plan, "rows", 0, "predicted_tokens_per_sec");
   CHECK(rate * seconds == doctest::Approx(64));  // the tokens of a step
+}
+
+TEST_CASE("prediction: each row has the ratio of its time to the smallest one under the same heading") {
+  PaperMachine const sh;
+  std::string const flags =
+      "plan --memory 8GiB --no-search --json plan.json --batch 2,4 --ranks 2 "
+      "--model layers=2,heads=2,channels=32 --sequence 16 --stages 0,1,3 --precisions "
+      "fp32 --offloads none,cpu_full,nvme --nvme-path . ";
+  std::string const out =
+      sh.passes("COLUMNS=300 " + flags + "--machine paper.json", R"(ms/step +slower +tok/s)");
+  Json const rows = sh.json("plan.json").at("rows");
+  std::map<Json, double> fastest;
+  for (Json const& row : rows)
+    if (Json const& step = row.at("predicted_step_time_s"); step.is_number())
+      fastest[row.at("batch")] =
+          std::min(fastest.try_emplace(row.at("batch"), 1e9).first->second, step.get<double>());
+  REQUIRE(fastest.size() == 2);
+  int slower = 0;
+  for (Json const& row : rows) {
+    Json const& ratio = row.at("predicted_slower");
+    CHECK(ratio.is_null() == row.at("predicted_step_time_s").is_null());
+    if (ratio.is_null()) continue;
+    CHECK(ratio.get<double>() ==
+          doctest::Approx(row.at("predicted_step_time_s").get<double>() / fastest.at(row.at("batch"))));
+    slower += ratio > 1.1;
+  }
+  CHECK(slower > 0);
+  CHECK(test::matches(out, R"( x1\.00 )").size() >= 2);
+  // Rows with the same program as another row have its ratio.
+  sh.passes(
+      "plan --machine l4 --gpus 1 --model gpt2 --precisions bf16 --offloads none --no-search --json "
+      "one.json");
+  Json const one = sh.json("one.json").at("rows");
+  CHECK(one.size() == 5);
+  for (Json const& row : one) CHECK(row.at("predicted_slower") == 1.0);
+  CHECK_FALSE(test::has(sh.passes("COLUMNS=300 " + flags), "slower"));
+  CHECK(field(sh.json("plan.json"), "rows", 0, "predicted_slower").is_null());
 }
 
 TEST_CASE("prediction: without --prefer the pick offloads least, then recomputes least, then shards least") {

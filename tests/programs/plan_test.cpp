@@ -221,13 +221,88 @@ TEST_CASE("plan: an epoch has its number of steps, and its time if the times of 
       "--stages 0 "
       "--offloads none --no-search ";
   sh.passes(epochs + "--machine l4 --epochs 3 --samples 1001", R"(
-      \n  an epoch of 1,001 samples: 251 steps, [^\n;]+ predicted; 3 epochs: 751 steps, [^\n;]+ predicted\n)");
+      \n  an epoch of 1,001 samples: 251 steps, [^\n;]+ predicted; 3 epochs: 753 steps, [^\n;]+ predicted\n)");
   sh.passes(epochs + "--samples 4",
             R"(\n  an epoch of 4 samples: 1 step; give --machine FILE or NAME for their time\n)");
-  sh.passes(epochs + "--epochs 1", R"(\n  for the time of an epoch, give --samples)");
+  sh.passes(epochs + "--epochs 1", R"(\n  for the time of an epoch, give --data, or --samples)");
   sh.refuses(epochs, R"(
       2 | --epochs 1 --steps 5 | --steps and --epochs both say
       2 | --published stages | --published | 'stages' | choose from)");
+}
+
+TEST_CASE("plan: an epoch of a user's own text has as many samples and steps as train counts") {
+  Plan const sh;
+  std::string text, records;
+  for (int line = 0; line < 101; ++line) {
+    text += "line " + std::to_string(line) + " of a short text\n";
+    records += R"({"body": "record )" + std::to_string(line) + "\"}\n";
+  }
+  sh.write("text.txt", text);
+  sh.write("records.jsonl", records);
+  std::string const model = " --model layers=1,heads=2,channels=16 --sequence 12 --batch 4 --epochs 2 ";
+  std::string const tokenizer = R"(--tokenizer "$TESSERA_SOURCE"/tests/text/fixtures/gpt2 )";
+  for (std::string const& data :
+       {std::string("--data text.txt"), "--data text.txt " + tokenizer,
+        std::string("--data text.txt --samples-are lines"), std::string("--data text.txt --samples 30"),
+        "--data records.jsonl --samples-are records --field body " + tokenizer}) {
+    CAPTURE(data);
+    sh.passes("train --ranks 1 --stage 0 --precision fp32 --log run.jsonl" + model + data);
+    Json const epoch = Json::parse(test::matches(sh.text("run.jsonl"), R"(\{"epoch":2,.*\})").at(0));
+    Json const row =
+        sh.rows(model + one_row + "--no-search " + data,
+                "\n  an epoch of " + epoch.at("samples").dump() + " samples: " + epoch.at("steps").dump() +
+                    " steps; 2 epochs: " + std::to_string(2 * epoch.at("steps").get<int>()) +
+                    " steps; give --machine")
+            .at(0);
+    CHECK(row.at("epoch_samples") == epoch.at("samples"));
+    CHECK(row.at("epoch_steps") == epoch.at("steps"));
+    CHECK(row.at("predicted_epoch_time_s").is_null());
+  }
+  Json const book = sh.rows(
+      "--device cuda --model gpt2-large --ranks 1 --machine l4 --sequence 16 --precisions bf16 --stages 0 "
+      "--offloads none --no-search --data text.txt " +
+          tokenizer,
+      R"(data: text\.txt by tokenizer\.json, .*tokens
+      \n  an epoch of [0-9]+ samples: [0-9]+ steps, .* predicted\n)");
+  double const steps = field(book, 0, "epoch_steps"), step = field(book, 0, "predicted_step_time_s");
+  CHECK(field(book, 0, "predicted_epoch_time_s").get<double>() == doctest::Approx(steps * step));
+  CHECK(sh.rows(one_row + "--no-search" + small).at(0).at("epoch_samples").is_null());
+  sh.refuses("plan --no-search" + model + one_row, R"(
+      4 | --data absent.txt | absent.txt
+      2 | --data text.txt --field body | --field applies only to records, but samples are tokens
+      4 | --data text.txt --samples 100000 | 100000)");
+}
+
+TEST_CASE("plan: if the pick offloads, it names what would fit without offload, and this fits") {
+  Plan const sh;
+  std::string const large =
+      "--model gpt2-large --device cuda --memory 24GB --sequence 1024 --precisions bf16 --no-search "
+      "--offloads none,cpu_optimizer,cpu_full ";
+  for (auto const& row : test::table(R"(
+      --ranks 1 --batch 8 | --recompute block | --batch 4 --accumulation 2
+      --ranks 2 --batch 12 | --stages zs0 --recompute block | --stages zs0 --batch 6 --accumulation 2)")) {
+    sh.rows(large + row[0],
+            "\npick for .*_offcpu, .*\n  would fit without offload: " + row[1] + " or " + row[2]);
+    std::string const ranks = row[0].substr(0, row[0].find(" --batch"));
+    sh.rows(large + row[0] + " " + row[1], R"(\npick for .*sl1024(_recompute-block)?,)");
+    sh.rows(large + ranks + " " + row[2], R"(\npick for .*sl1024_acc[0-9],)");
+  }
+  // With recomputation, only the batch remains. If even one sample does not fit, there is no hint.
+  sh.rows(large + "--ranks 1 --batch 64 --recompute block",
+          R"(\n  would fit without offload: --batch [0-9]+ --accumulation [0-9]+\n)");
+  for (std::string const& none : {large + "--ranks 1 --batch 4", large + "--ranks 1 --batch 1 --memory 10GB"})
+    CHECK_FALSE(test::has(sh.passes("plan " + none), "would fit without offload"));
+}
+
+TEST_CASE("plan: the help says what the defaults and the picks are, and which times are missing") {
+  Plan const sh;
+  std::string const help = test::replaced(sh.passes("plan --help"), R"(\s+)", " ");
+  for (char const* text : {"the default is for quick comparisons, so give your own",
+                           "the simplest row, which offloads least (none,",
+                           "The NAMEs have no times of disks, so rows on NVMe have no prediction",
+                           "N is the tokens of the text (prepare prints them) / --sequence",
+                           "plan counts its samples as train does"})
+    CHECK_MESSAGE(test::has(help, text), text);
 }
 
 TEST_CASE("plan: --schedule prints each entry of stage 3 with its move, lane, bytes and dependencies") {

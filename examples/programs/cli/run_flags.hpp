@@ -48,16 +48,8 @@ inline char const* name_of(SamplesAre kind) {
   return kind == SamplesAre::lines ? "lines" : kind == SamplesAre::records ? "records" : "tokens";
 }
 
-inline void add_data_flags(CommandLine& line, DataFlags& flags) {
-  line.group("Data");
-  line.values("--data", "PATH...", default_data_path, "files and folders of text, or token files (.bin)",
-              [&](std::string const&, Names const& values) { flags.paths = values; });
-  line.custom("--order", "shuffled|sequential", name_of(flags.order), "order of the samples",
-              [&](std::string const& flag, std::string const& value) {
-                flags.order = cli::choice(flag, value, {"shuffled", "sequential"}) == "shuffled"
-                                  ? Order::shuffled
-                                  : Order::sequential;
-              });
+/// Adds the flags that say how data is divided into samples and encoded.
+inline void add_sample_flags(CommandLine& line, DataFlags& flags) {
   line.custom("--samples-are", "tokens|lines|records", name_of(flags.samples_are),
               "what a sample is: a stretch of tokens; or a line or record (JSON Lines, documents), cut or "
               "padded to --sequence",
@@ -75,6 +67,19 @@ inline void add_data_flags(CommandLine& line, DataFlags& flags) {
               });
   line.text("--tokenizer", "DIR", flags.tokenizer,
             "data is text, to be encoded with this folder's tokenizer.json, vocab.json or tokenizer.model");
+}
+
+inline void add_data_flags(CommandLine& line, DataFlags& flags) {
+  line.group("Data");
+  line.values("--data", "PATH...", default_data_path, "files and folders of text, or token files (.bin)",
+              [&](std::string const&, Names const& values) { flags.paths = values; });
+  line.custom("--order", "shuffled|sequential", name_of(flags.order), "order of the samples",
+              [&](std::string const& flag, std::string const& value) {
+                flags.order = cli::choice(flag, value, {"shuffled", "sequential"}) == "shuffled"
+                                  ? Order::shuffled
+                                  : Order::sequential;
+              });
+  add_sample_flags(line, flags);
   line.custom("--vocabulary", "N", "",
               "tokens of the vocabulary; default: a named model's own, the --tokenizer's, 50257 for token "
               "files (128256 "

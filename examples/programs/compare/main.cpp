@@ -7,7 +7,6 @@
 #include <filesystem>
 #include <functional>
 #include <iostream>
-#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -159,58 +158,29 @@ void check_published(cli::CommandLine const& line, Settings const& settings) {
                 " out");
 }
 
-/// The training data of all rows. If the models of the rows have different vocabulary sizes, this class opens
-/// the data once for each size.
-class DataSets {
- public:
-  explicit DataSets(Settings const& settings)
-      : settings_(settings), tokenizer_(cli::open_tokenizer(settings.data)) {
-    first_ = &open(settings.data.vocabulary);
+/// Throws if the data is unsuitable for one of the rows `points`. Called before any training.
+void check_data(cli::DataSets& data, Settings const& settings, std::vector<Point> const& points) {
+  for (Point const& point : points) {
+    if (point.refusal) continue;
+    TokenSource const& source = data.of(point.model.sizes.vocabulary);
+    std::int64_t const samples = cli::samples_of(source, point.sequence, settings.samples);
+    std::int64_t const steps = steps_of(settings, point, source);
+    check_schedule(settings, steps);
+    if (steps <= settings.warmup)
+      throw Error(ErrorKind::config,
+                  std::to_string(settings.epochs) + " epochs of " + cli::grouped(samples) +
+                      " samples at a global batch of " + std::to_string(point.split.global()) + " are " +
+                      std::to_string(steps) + " steps, but --warmup " + std::to_string(settings.warmup) +
+                      " leaves none to time; give a --warmup below " + std::to_string(steps));
+    std::int64_t const tokens = point.split.batch * point.split.accumulation * point.sequence;
+    if (tokens > (std::int64_t{1} << 31) - 1)
+      throw Error(ErrorKind::config,
+                  "--batch " + std::to_string(point.split.batch) + " x --accumulation " +
+                      std::to_string(point.split.accumulation) + " x --sequence " +
+                      std::to_string(point.sequence) +
+                      " is more than 2147483647 tokens a rank and step; lower one of them");
   }
-  /// Returns the vocabulary size of the data itself: 256 for text without a tokenizer.
-  std::int64_t vocabulary() const { return first_->vocabulary(); }
-  TokenSource const& first() const { return *first_; }
-  TokenSource const& of(Point const& point) { return open(point.model.sizes.vocabulary); }
-
-  /// Throws if the data is unsuitable for one of the rows `points`. Called before any training.
-  void check(std::vector<Point> const& points) {
-    for (Point const& point : points) {
-      if (point.refusal) continue;
-      std::int64_t const samples = cli::samples_of(of(point), point.sequence, settings_.samples);
-      std::int64_t const steps = steps_of(settings_, point, of(point));
-      check_schedule(settings_, steps);
-      if (steps <= settings_.warmup)
-        throw Error(ErrorKind::config,
-                    std::to_string(settings_.epochs) + " epochs of " + cli::grouped(samples) +
-                        " samples at a global batch of " + std::to_string(point.split.global()) + " are " +
-                        std::to_string(steps) + " steps, but --warmup " + std::to_string(settings_.warmup) +
-                        " leaves none to time; give a --warmup below " + std::to_string(steps));
-      std::int64_t const tokens = point.split.batch * point.split.accumulation * point.sequence;
-      if (tokens > (std::int64_t{1} << 31) - 1)
-        throw Error(ErrorKind::config,
-                    "--batch " + std::to_string(point.split.batch) + " x --accumulation " +
-                        std::to_string(point.split.accumulation) + " x --sequence " +
-                        std::to_string(point.sequence) +
-                        " is more than 2147483647 tokens a rank and step; lower one of them");
-    }
-  }
-
- private:
-  TokenSource const& open(std::int64_t vocabulary) {
-    auto found = sources_.find(vocabulary);
-    if (found == sources_.end())
-      found = sources_
-                  .emplace(vocabulary, cli::open_data(settings_.data.paths, settings_.data, vocabulary,
-                                                      tokenizer_, settings_.trainer.threads))
-                  .first;
-    return found->second;
-  }
-
-  Settings const& settings_;
-  cli::SharedTokenizer tokenizer_;
-  std::map<std::int64_t, TokenSource> sources_;
-  TokenSource const* first_;
-};
+}
 
 /// Opens the initial weights of each model once and stores them in all rows of `points` that train this
 /// model. `init` is the path of the weights, the value of --init. If `init` is empty, the weights come from
@@ -253,8 +223,8 @@ std::string row_line(Measured const& row, std::size_t index, std::size_t count) 
 /// Trains and measures the rows `points` in order. After each row that was trained, calls `finished` with the
 /// results of all rows so far. Ends before a row that would probably end after `deadline`. Prints one line
 /// for each row to `log`.
-std::vector<Measured> measure_all(std::vector<Point> const& points, Settings const& settings, DataSets& data,
-                                  std::ostream& log, cli::Terminal const& terminal,
+std::vector<Measured> measure_all(std::vector<Point> const& points, Settings const& settings,
+                                  cli::DataSets& data, std::ostream& log, cli::Terminal const& terminal,
                                   std::optional<std::chrono::steady_clock::time_point> deadline,
                                   std::function<void(std::vector<Measured> const&)> const& finished) {
   cli::Progress progress(log, terminal);
@@ -275,7 +245,7 @@ std::vector<Measured> measure_all(std::vector<Point> const& points, Settings con
     double const more = static_cast<double>(runs - std::min(runs, run + 1));
     progress.start("[" + std::to_string(measured.size() + 1) + "/" + std::to_string(points.size()) + "] " +
                        point.experiment,
-                   point.refusal ? 0 : steps_of(settings, point, data.of(point)));
+                   point.refusal ? 0 : steps_of(settings, point, data.of(point.model.sizes.vocabulary)));
     StepObserver const observer = [&](std::int64_t done, std::int64_t total, double rate, double loss) {
       if (done > total) return;
       double const a_row =
@@ -286,7 +256,7 @@ std::vector<Measured> measure_all(std::vector<Point> const& points, Settings con
     if (point.refusal)
       measured.push_back(not_run(point, settings, {}));
     else
-      measured.push_back(measure(point, settings, data.of(point), observer));
+      measured.push_back(measure(point, settings, data.of(point.model.sizes.vocabulary), observer));
     note_twins(measured);
     longest = std::max(longest, std::chrono::steady_clock::now() - row_began);
     run += point.refusal ? 0 : 1;
@@ -359,7 +329,7 @@ int run(int argc, char const* const* argv) {
                 std::to_string(settings.matrix.models.size()) + "; give one of them");
   cli::check_nvme_path(settings.nvme_path);
   cli::check_product_plans(settings.product_plans, device_named(settings.matrix.device));
-  DataSets data(settings);
+  cli::DataSets data(settings.data, settings.trainer.threads);
   settings.minute = !says_rows(line, argc, argv);
   settings.matrix.selection =
       settings.pairs || !(settings.full || settings.minute || settings.matrix.stages_given ||
@@ -377,7 +347,7 @@ int run(int argc, char const* const* argv) {
   // NVML must read the GPUs before CUDA creates a context
   if (device == Device::cuda) (void)cli::gpus_at_start();
   need_device(device);
-  data.check(points);
+  check_data(data, settings, points);
   open_weights(points, settings.init);
   for (Point const& point : points)
     if (point.model.can_run())
@@ -417,7 +387,9 @@ int run(int argc, char const* const* argv) {
   settings.plans = cli::open_product_plans(settings.product_plans, device);
   if (!cli::is_first_process()) {
     cli::Interrupt const interrupt;
-    serve_rows(points, settings, [&](Point const& point) -> TokenSource const& { return data.of(point); });
+    serve_rows(points, settings, [&](Point const& point) -> TokenSource const& {
+      return data.of(point.model.sizes.vocabulary);
+    });
     return cli::Interrupt::exit_code();
   }
   RowServers const servers;
@@ -437,7 +409,8 @@ int run(int argc, char const* const* argv) {
   if (settings.minute) {
     log << "measuring " << points.front().experiment << " to find out how many recipes fit into a minute"
         << std::endl;
-    Measured const first = measure(points.front(), probe_of(settings), data.of(points.front()), {});
+    Measured const first =
+        measure(points.front(), probe_of(settings), data.of(points.front().model.sizes.vocabulary), {});
     double const seconds = choose_minute(points, settings, first, seconds_since(began));
     deadline = began + std::chrono::seconds(static_cast<int>(minute_s) - 1);
     log << "trains " << points.size() << " recipes for " << settings.warmup << " + " << settings.steps

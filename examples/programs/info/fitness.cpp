@@ -263,7 +263,7 @@ int fitness(int argc, char const* const* argv) {
 
   std::vector<Judged> rows;
   for (cli::Point const& point : points) {
-    Planned row = planning::plan_point(point, TrainerOptions{}, limits.bytes, 0.0);
+    Planned row = planning::plan_point(point, TrainerOptions{}, limits.bytes);
     Verdict verdict = judge(row, limits.bytes);
     rows.push_back({std::move(row), std::move(verdict)});
   }

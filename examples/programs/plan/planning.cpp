@@ -36,8 +36,7 @@ StepPlan plan_of(Point const& point, TrainerOptions const& options) {
   return make_plan(units({shape.batch, shape.sequence}), point.recipe, shape);
 }
 
-void add_plan(Planned& row, Point const& point, TrainerOptions const& options, MemoryLimit const& limit,
-              double search_time) {
+void add_plan(Planned& row, Point const& point, TrainerOptions const& options, MemoryLimit const& limit) {
   row.params = row.trainable = point.model.parameters;
   UnitLister units;
   if (point.model.built) {
@@ -69,7 +68,12 @@ void add_plan(Planned& row, Point const& point, TrainerOptions const& options, M
     else
       over(ranks, all.nvme, " on NVMe", limit.nvme);
   }
-  if (search_time == 0.0) return;
+}
+
+void add_largest(Planned& row, TrainerOptions const& options, MemoryLimit const& limit, double search_time) {
+  Point const& point = row.point;
+  StepShape const shape = step_shape(point.recipe, cli::options_of(point, options), 0, point.world());
+  UnitLister const units = cli::trained_units(point.model.built.units(), point.recipe, options);
   auto const share_with = [&](UnitLister const& list, StepShape const& other) {
     try {
       return footprint(list, point.recipe, other).share_of(limit);
@@ -96,17 +100,27 @@ void add_plan(Planned& row, Point const& point, TrainerOptions const& options, M
 
 }  // namespace
 
-Planned plan_point(Point const& point, TrainerOptions const& options, MemoryLimit const& limit,
-                   double search_time) {
+Planned plan_point(Point const& point, TrainerOptions const& options, MemoryLimit const& limit) {
   Planned row;
   row.point = point;
   try {
-    add_plan(row, point, options, limit, search_time);
+    add_plan(row, point, options, limit);
   } catch (std::exception const& error) {
     row.status = "failed";
     row.reason = cli::in_flags(error.what());
   }
   return row;
+}
+
+void search_largest(Planned& row, TrainerOptions const& options, MemoryLimit const& limit,
+                    double search_time) {
+  if (!row.is_planned()) return;
+  try {
+    add_largest(row, options, limit, search_time);
+  } catch (std::exception const& error) {
+    row.status = "failed";
+    row.reason = cli::in_flags(error.what());
+  }
 }
 
 std::string schedule_text(Point const& point, TrainerOptions const& options) {

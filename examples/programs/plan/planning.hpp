@@ -38,6 +38,10 @@ struct Planned {
   /// copies; empty: none
   std::string same_program_as;
   cli::Prediction predicted;
+  /// the predicted time of the step divided by the smallest one in the group of the row; nullopt without a
+  /// prediction
+  std::optional<double> slower;
+  std::int64_t epoch_samples = 0;  ///< the number of samples in an epoch; 0: unknown
 
   bool fits() const { return status == "fits"; }
   /// Returns whether the row has memory figures. A row that was refused or that failed has none.
@@ -54,11 +58,14 @@ struct Planned {
   }
 };
 
-/// Plans one row. Also searches for the largest batch and the longest sequence. Each search runs for up to
-/// `search_time` seconds; 0 skips the searches. Allocates no memory for the model. If the row cannot be
-/// planned, its status is "failed", with a reason.
-Planned plan_point(Point const& point, TrainerOptions const& options, MemoryLimit const& limit,
-                   double search_time);
+/// Plans one row, without the searches of `search_largest`. Allocates no memory for the model. If the row
+/// cannot be planned, its status is "failed", with a reason.
+Planned plan_point(Point const& point, TrainerOptions const& options, MemoryLimit const& limit);
+
+/// Searches for the largest batch and the longest sequence of a row that is planned, and stores them in the
+/// row. Each search runs for up to `search_time` seconds. Does nothing for a row that is not planned.
+void search_largest(Planned& row, TrainerOptions const& options, MemoryLimit const& limit,
+                    double search_time);
 
 /// Returns the training step of a planned row as text, one line for each entry (a computation or a data
 /// movement) that rank 0 runs.

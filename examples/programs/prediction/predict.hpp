@@ -32,7 +32,8 @@ inline void add_machine_flag(CommandLine& line, std::filesystem::path& file) {
   line.path(
       "--machine", "FILE|NAME", file,
       "predict each row's step from the times of a machine: a FILE of info --measure FILE, or a NAME of " +
-          joined(MachineTimes::known_names()));
+          joined(MachineTimes::known_names()) +
+          ". The NAMEs have no times of disks, so rows on NVMe have no prediction and show -");
 }
 
 /// Returns the times that `--machine` names, which is a built-in name or a file. Returns null if `file` is

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -67,6 +68,35 @@ inline TokenSource open_data(Names const& paths, DataFlags const& flags, std::in
   if (flags.samples_are == SamplesAre::records) return open_records(paths, options);
   return TokenSource::open(paths, {.vocabulary = vocabulary});
 }
+
+/// The data of the rows of a table. If the models of the rows have different vocabulary sizes, this class
+/// opens the data once for each size.
+class DataSets {
+ public:
+  /// Opens the data for the vocabulary size `flags.vocabulary`. `flags` must exist as long as this object.
+  DataSets(DataFlags const& flags, int threads)
+      : flags_(flags), threads_(threads), tokenizer_(open_tokenizer(flags)) {
+    first_ = &of(flags.vocabulary);
+  }
+  /// Returns the vocabulary size of the data itself: 256 for text without a tokenizer.
+  std::int64_t vocabulary() const { return first_->vocabulary(); }
+  TokenSource const& first() const { return *first_; }
+  /// Returns the data for models with this vocabulary size.
+  TokenSource const& of(std::int64_t vocabulary) {
+    auto found = sources_.find(vocabulary);
+    if (found == sources_.end())
+      found = sources_.emplace(vocabulary, open_data(flags_.paths, flags_, vocabulary, tokenizer_, threads_))
+                  .first;
+    return found->second;
+  }
+
+ private:
+  DataFlags const& flags_;
+  int threads_;
+  SharedTokenizer tokenizer_;
+  std::map<std::int64_t, TokenSource> sources_;
+  TokenSource const* first_;
+};
 
 /// Returns whether the data is possibly JSONL, so that --field has an effect. This is so if samples are
 /// records, or if a tokenizer reads the data as one stream of tokens.

@@ -133,7 +133,8 @@ inline void add_matrix_flags(CommandLine& line, MatrixFlags& flags) {
                 for (auto const& value : values) flags.meshes.push_back(read_mesh(flag, value));
                 flags.meshes = distinct(flags.meshes);
               });
-  line.integer_list("--sequence,--seq-length", flags.sequences, "tokens in a sample", 1, 1 << 20);
+  line.integer_list("--sequence,--seq-length", flags.sequences,
+                    "tokens in a sample; the default is for quick comparisons, so give your own", 1, 1 << 20);
   line.integer_list("--accumulation,--grad-accum", flags.accumulations,
                     "micro-batches of one rank in a step; default: 1, or derived", 1, max_accumulation);
   for_each_slot([&]<class Slot>(Slot) {

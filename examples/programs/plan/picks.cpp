@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/picks.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <utility>
+
+#include "tessera/plan/support.hpp"
+#include "tessera/policy/parse.hpp"
+#include "tessera/policy/rules.hpp"
+
+#include "cli/values.hpp"
+#include "workload/data.hpp"
+
+namespace programs {
+using namespace tessera;
+namespace planning {
+
+namespace {
+
+/// Returns flags that a user may try if a row does not fit at any batch and sequence; "" if there are none.
+std::string untried_text(Planned const& row, MemoryLimit const& limit) {
+  Point const& point = row.point;
+  cli::Names remedies;
+  // Recomputation does not change the bytes on NVMe. More ranks do not help against a full disk, since all
+  // ranks share one disk.
+  bool const disk = row.footprint.nvme > limit.nvme;
+  bool shards_less = !disk;
+  PlacementTable const& state = point.recipe.placement;
+  for (Placement const& place : {state.parameters, state.master, state.moments})
+    shards_less |= place.tier == Tier::nvme && place.over == Sharding::replicated;
+  if (!disk && point.recipe.recompute != RecomputeKind::block) remedies.push_back("--recompute block");
+  bool const more_ranks =
+      !disk && row.footprint.host <= limit.host && point.world() < 64;  // more ranks need more host memory
+  if (point.recipe.stage < 3 && point.world() > 1 && shards_less)
+    remedies.push_back("--stages 3");
+  else if (more_ranks)
+    remedies.push_back(point.recipe.stage < 3 ? "more --ranks with --stages 3" : "more --ranks");
+  if (disk) remedies.push_back("--offloads that keep less on NVMe");
+  return remedies.empty() ? "" : "; try " + cli::joined(remedies, " or ");
+}
+
+/// Returns the row `row` with the recipe and the batch of `change`, planned anew; nullopt if it is refused or
+/// does not fit.
+template <class Change>
+std::optional<Planned> fitting(Planned const& row, MemoryLimit const& limit, Settings const& settings,
+                               Change const& change) {
+  Point point = row.point;
+  SlotNames names = point.recipe.names;
+  change(names, point.split);
+  point.recipe = parse_recipe(names);
+  if (broken_rule(point.recipe) || unsupported_reason(point.recipe)) return std::nullopt;
+  Planned other = plan_point(point, settings.trainer, limit);
+  if (!other.fits()) return std::nullopt;
+  if (settings.times) other.predicted = cli::predict(point, settings.trainer, *settings.times);
+  return other;
+}
+
+/// Returns a line with flags with which the training of the recommended row `picked` would fit without
+/// offload: recomputation, or a smaller batch with more accumulation and the same global batch. Returns "" if
+/// the row has no offload, if a row of its family fits without offload, or if neither helps.
+std::string without_offload_text(std::vector<Planned> const& rows, Planned const& picked,
+                                 MemoryLimit const& limit, Settings const& settings) {
+  if (picked.point.recipe.names.offload == "none") return {};
+  std::string const of = family(picked.point);
+  std::vector<Planned const*> by_stage;  // one row for each sharding, the simplest first
+  for (Planned const& row : rows) {
+    RecipeTable const& recipe = row.point.recipe;
+    if (family(row.point) != of || !row.is_planned()) continue;
+    if (row.fits() && recipe.names.offload == "none") return {};
+    if (recipe.recompute == picked.point.recipe.recompute &&
+        recipe.names.offload == picked.point.recipe.names.offload)
+      by_stage.push_back(&row);
+  }
+  std::stable_sort(by_stage.begin(), by_stage.end(), [](Planned const* one, Planned const* other) {
+    return given_up(*one) < given_up(*other);
+  });
+  if (picked.point.world() == 1) by_stage.resize(1);  // all stages run the same program
+  cli::Names ways;
+  auto const add = [&](Planned const& found, std::string const& flags) {
+    bool const several = found.point.world() > 1;
+    ways.push_back((several ? "--stages " + std::string(found.point.recipe.names.sharding) + " " : "") +
+                   flags +
+                   (found.predicted.step_s
+                        ? " (" + cli::fixed(*found.predicted.step_s * 1e3, 1) + " ms a step predicted)"
+                        : ""));
+  };
+  if (picked.point.recipe.recompute < RecomputeKind::block)
+    for (Planned const* row : by_stage)
+      if (auto const found = fitting(*row, limit, settings, [](SlotNames& names, cli::BatchRelation&) {
+            names.offload = "none";
+            names.recompute = name_of(RecomputeKind::block);
+          })) {
+        add(*found, "--recompute block");
+        break;
+      }
+  // A larger batch comes first, because it is faster. With the same batch, the lowest stage comes first.
+  auto const add_smaller_batch = [&] {
+    cli::BatchRelation const now = picked.point.split;
+    for (std::int64_t parts = 2; parts <= now.batch && now.accumulation * parts <= max_accumulation; ++parts)
+      for (Planned const* row : by_stage) {
+        if (now.batch % parts != 0) continue;
+        auto const found = fitting(*row, limit, settings, [&](SlotNames& names, cli::BatchRelation& split) {
+          names.offload = "none";
+          split.batch = now.batch / parts;
+          split.accumulation = now.accumulation * parts;
+        });
+        if (!found) continue;
+        return add(*found, "--batch " + std::to_string(now.batch / parts) + " --accumulation " +
+                               std::to_string(now.accumulation * parts));
+      }
+  };
+  add_smaller_batch();
+  return ways.empty() ? "" : "  would fit without offload: " + cli::joined(ways, " or ") + "\n";
+}
+
+/// Returns a line with the predicted duration of an epoch and of --epochs; "" if neither samples nor epochs
+/// were asked for. As in `train`, each epoch begins with a new step.
+std::string epochs_text(Planned const& row, Settings const& settings) {
+  if (row.epoch_samples == 0)
+    return settings.epochs > 0 ? "  for the time of an epoch, give --data, or --samples, the number of "
+                                 "samples of an epoch\n"
+                               : "";
+  std::int64_t const epochs = std::max<std::int64_t>(1, settings.epochs);
+  std::int64_t const steps = cli::steps_of_epoch(row.epoch_samples, row.point.split.global());
+  auto const length = [&](std::int64_t count) {
+    return cli::grouped(count) + (count == 1 ? " step" : " steps") +
+           (row.predicted.step_s
+                ? ", " + cli::duration_text(static_cast<double>(count) * *row.predicted.step_s) + " predicted"
+                : "");
+  };
+  std::string out = "  an epoch of " + cli::grouped(row.epoch_samples) + " samples: " + length(steps);
+  if (epochs > 1) out += "; " + cli::grouped(epochs) + " epochs: " + length(epochs * steps);
+  if (!row.predicted.step_s)
+    out += settings.times ? "; their time is not known: " + row.predicted.reason
+                          : "; give --machine FILE or NAME for their time";
+  return out + "\n";
+}
+
+}  // namespace
+
+std::string picks_text(std::vector<Planned> const& rows, MemoryLimit const& limit, Settings const& settings,
+                       Preference preferred) {
+  std::string out;
+  cli::Names seen;
+  for (Planned const& row : rows) {
+    std::string const name = family(row.point);
+    if (!row.is_planned() || std::find(seen.begin(), seen.end(), name) != seen.end()) continue;
+    seen.push_back(name);
+    std::string const label = row.point.model.name + ", " + std::string(row.point.recipe.names.precision) +
+                              ", " + std::to_string(row.point.split.ranks) +
+                              (row.point.split.ranks == 1 ? " rank" : " ranks") + ", batch " +
+                              std::to_string(row.point.split.batch) + ", sequence " +
+                              std::to_string(row.point.sequence);
+    if (Planned const* best = pick_by_what_is_known(rows, name, preferred)) {
+      out += "pick for " + label + ": " + picked_text(*best) + "\n" + advice_text(rows, *best, preferred) +
+             without_offload_text(rows, *best, limit, settings) + epochs_text(*best, settings);
+      continue;
+    }
+    auto const excess = [&](Planned const& other) {  // how many bytes the row needs beyond the limits
+      return std::max<std::int64_t>(0, other.footprint.device - limit.device) +
+             std::max<std::int64_t>(0, other.footprint.host - limit.host) +
+             std::max<std::int64_t>(0, other.footprint.nvme - limit.nvme);
+    };
+    Planned const* nearest = nullptr;
+    for (Planned const& other : rows)
+      if (other.status == "oom" && family(other.point) == name &&
+          (!nearest || excess(other) < excess(*nearest)))
+        nearest = &other;
+    out += "nothing fits " + label + ": the nearest is " + nearest->point.experiment + ", " + nearest->reason;
+    Largest const &batch = nearest->largest_batch, &sequence = nearest->longest_sequence;
+    out += batch.value > 0 ? "; largest batch that fits it: " + batch.text() : "";
+    out += sequence.value > 0 ? "; longest sequence: " + sequence.text() : "";
+    out += batch.value + sequence.value == 0 ? untried_text(*nearest, limit) : "";
+    out += "\n";
+  }
+  return out;
+}
+
+}  // namespace planning
+}  // namespace programs
