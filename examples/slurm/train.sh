@@ -15,7 +15,7 @@
 #   --strategy NAME     dp, zs0, zs1, zs2 or zs3: the flag --stage of train      [zs2]
 #   --data PATH         file of text or tokens: the flag --data of train         [the default of train]
 #   --output FOLDER     folder for steps.jsonl, checkpoints/, ranks/rank-R.log and job-NUMBER.out   [runs/STRATEGY]
-#   --program FILE      the program `train`                                      [build/cuda/bin/train, or build/cpu/bin/train]
+#   --program FILE      the program `train`      [build/cuda/bin/train of the repository of this script, or build/cpu/bin/train]
 #   --requeue           submits the job again after each time limit, until the training is complete
 #   -- FLAG...          further flags of train
 #
@@ -45,7 +45,9 @@ while [ $# -gt 0 ] && [ "$1" != -- ]; do
       [[ $2 =~ ^[1-9][0-9]*$ ]] || fail "'$2' is not a number of cores of a rank"
       cores=(--cpus-per-task="$2") ;;
     --strategy) strategy=$2 ;;
-    --data) data=(--data "$2") ;;
+    --data)
+      [ -e "$2" ] || fail "there is no file $2; give --data a file or folder that exists on every node"
+      data=(--data "$2") ;;
     --output) output=$2 ;;
     --program) program=$2 ;;
   esac
@@ -56,7 +58,13 @@ shift $(($# > 0))
 [[ $per_node =~ ^[1-9][0-9]*$ ]] || fail "'$per_node' is not a number of ranks on a node"
 [ "$per_node" -le "$ranks" ] || per_node=$ranks
 [ $((ranks % per_node)) = 0 ] || fail "$ranks ranks do not fill nodes of $per_node; give another --per-node"
-if [ "$device" = cpu ]; then program=${program:-build/cpu/bin/train}; else program=${program:-build/cuda/bin/train}; fi
+if [ -z "$program" ]; then
+  program=build/cuda/bin/train
+  [ "$device" = cuda ] || program=build/cpu/bin/train
+  # In a job, $0 is a copy of the script outside of the repository. The script that submits the job therefore passes --program.
+  repository=$(cd -- "$(dirname -- "$0")/../.." 2>/dev/null && pwd) || repository=''
+  if [ -f "$repository/examples/slurm/train.sh" ]; then program=$repository/$program; fi
+fi
 command -v "$program" >/dev/null || fail "there is no program $program; build it, or give --program"
 output=${output:-runs/$strategy}
 mkdir -p "$output"
@@ -65,7 +73,7 @@ if [ -z "${SLURM_JOB_ID:-}" ]; then
   gpus=()
   [ "$device" = cpu ] || gpus=(--gpus-per-node="$per_node")
   exec sbatch --nodes=$((ranks / per_node)) --ntasks-per-node="$per_node" "${gpus[@]}" "${cores[@]}" \
-    --output="$output/job-%j.out" "$0" "${arguments[@]}"
+    --output="$output/job-%j.out" "$0" --program "$program" "${arguments[@]}"
 fi
 
 # CPU ranks on several nodes communicate through MPI. To start MPI, srun must provide PMIx.

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tests the script examples/slurm/train.sh with commands that take the place of sbatch and srun.
+#include "programs/train.hpp"
+
+using test::Train;
+
+namespace {
+
+/// Runs commands in a folder with a copy of a part of the repository: the script, and a program that prints
+/// its arguments. The commands `sbatch` and `srun` print their arguments too.
+struct Slurm : Train {
+  Slurm() {
+    passes(R"(mkdir -p repository/examples/slurm repository/build/cuda/bin repository/build/cpu/bin bin
+      cp "$TESSERA_SOURCE"/examples/slurm/train.sh repository/examples/slurm
+      for file in bin/sbatch bin/srun repository/build/cuda/bin/train repository/build/cpu/bin/train; do
+        printf '#!/bin/sh\necho "${0##*/}" "$@"\n' > $file; chmod +x $file
+      done)");
+  }
+  static inline std::string const script = "PATH=$PWD/bin:$PATH; repository/examples/slurm/train.sh ";
+};
+
+}  // namespace
+
+TEST_CASE("train slurm: the default program belongs to the repository of the script, in every folder") {
+  Slurm const sh;
+  for (auto const& row : test::table(R"(
+      --gpus 4 | cuda
+      --cpus 2 | cpu)"))
+    sh.passes(sh.script + row[0] + " --data text.txt -- --steps 3",
+              "^sbatch .*/train.sh --program /.*/work/repository/build/" + row[1] + "/bin/train " + row[0] +
+                  " --data text.txt -- --steps 3\n$");
+  // sbatch runs a copy of the script in another folder, with the arguments of the line above.
+  sh.passes("mkdir spool; cp repository/examples/slurm/train.sh spool/slurm_script");
+  sh.passes(
+      "PATH=$PWD/bin:$PATH; SLURM_JOB_ID=7 spool/slurm_script --program $PWD/repository/build/cuda/bin/train "
+      "--gpus 4 --data text.txt -- --steps 3",
+      "^srun .*/repository/build/cuda/bin/train --device cuda --stage zs2 --data text.txt .*--steps 3\n$");
+  CHECK(sh.run("SLURM_JOB_ID=7 spool/slurm_script --gpus 4").err ==
+        "train.sh: there is no program build/cuda/bin/train; build it, or give --program\n");
+}
+
+TEST_CASE("train slurm: missing data and a missing program are refused before the job is submitted") {
+  Slurm const sh;
+  auto const data = sh.run(sh.script + "--gpus 4 --data nowhere.bin");
+  CHECK(data.code == 2);
+  CHECK(data.out == "");
+  CHECK(data.err ==
+        "train.sh: there is no file nowhere.bin; give --data a file or folder that exists on every node\n");
+  CHECK_FALSE(sh.exists("runs"));
+  sh.passes("rm repository/build/cuda/bin/train");
+  auto const program = sh.run(sh.script + "--gpus 4 --data text.txt");
+  CHECK(program.code == 2);
+  test::shows(program.err, "^train.sh: there is no program /.*/repository/build/cuda/bin/train; build it");
+  CHECK_FALSE(sh.exists("runs"));
+}
