@@ -569,3 +569,14 @@ TEST_CASE("report: an older file with several programs gets verdicts, and the me
   read("717", "");
   CHECK(cells("verdict") == "optimal; ; same program as zs1; ");
 }
+
+TEST_CASE("report: the error for a folder of checkpoints or logs says which file to give") {
+  Report const sh;
+  sh.passes(R"(mkdir -p "my run"/checkpoints/step-00000020 empty
+    : > "my run"/checkpoints/step-00000020/trainer.json; : > "my run"/steps.jsonl)");
+  sh.refuses("report --csv -", R"(
+      4 | "my run" | my run: the folder holds no JSON file, but a log of train; give 'my run/steps.jsonl'
+      4 | "my run"/checkpoints | my run/checkpoints: is a folder of checkpoints of train, which hold no results; give the file that train wrote with --log
+      4 | "my run"/checkpoints/step-00000020 | is a folder of checkpoints of train
+      4 | empty | empty: the folder holds no JSON file; name a file)");
+}

@@ -247,11 +247,25 @@ std::vector<std::filesystem::path> files_of(std::filesystem::path const& given) 
   std::error_code code;
   if (!fs::is_directory(given, code)) return {given};
   if (auto const found = comparisons_in(given); !found.empty()) return {found.front()};
-  std::vector<fs::path> files;
-  for (fs::directory_iterator entry(given, code), end; !code && entry != end; entry.increment(code))
+  std::vector<fs::path> files, logs;
+  std::error_code ignored;
+  bool const one = fs::exists(given / "trainer.json", ignored);  // the folder is one checkpoint
+  bool checkpoints = one;
+  for (fs::directory_iterator entry(given, code), end; !code && entry != end; entry.increment(code)) {
     if (entry->path().extension() == ".json") files.push_back(entry->path());
+    if (entry->path().extension() == ".jsonl") logs.push_back(entry->path());
+    checkpoints = checkpoints || fs::exists(entry->path() / "trainer.json", ignored);
+  }
   std::sort(files.begin(), files.end());
-  if (!files.empty()) return files;
+  if (!files.empty() && !one) return files;
+  if (!logs.empty())
+    throw Error(ErrorKind::data,
+                files::path_text(given) + ": the folder holds no JSON file, but a log of train; give " +
+                    cli::in_shell(files::path_text(*std::min_element(logs.begin(), logs.end()))));
+  if (checkpoints)
+    throw Error(ErrorKind::data, files::path_text(given) +
+                                     ": is a folder of checkpoints of train, which hold no results; give the "
+                                     "file that train wrote with --log");
   throw Error(ErrorKind::data,
               files::path_text(given) +
                   ": the folder holds no JSON file; name a file, or give the folder to --summarize for the "
