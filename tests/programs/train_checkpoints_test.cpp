@@ -195,3 +195,20 @@ TEST_CASE(
       R"(^warning: the micro-batch was 2 in ck/step-00000003 and is 4 now: [^\n]*; give --batch 2 for equal bits\n$)");
   sh.passes(run + "--steps 5 --resume --batch 4 --ranks 3");
 }
+
+TEST_CASE("train checkpoints: a run that has all its steps says that there is nothing to do") {
+  Train const sh;
+  for (auto const& row : test::table(R"(
+      --steps 3 | 3 | --steps
+      --samples 4 --epochs 2 | 4 | --epochs)")) {
+    std::string const run = sh.small + row[0] + " --checkpoint run ";
+    CHECK_FALSE(test::has(sh.passes(run), "nothing to do"));
+    sh.passes(run + "--resume", "\nnothing to do: the checkpoint is at step " + row[1] + " of " + row[1] +
+                                    "; raise " + row[2] + "\n");
+    CHECK(sh.passes(run + "--resume -q") == "");
+    sh.passes(run + "--resume --save w.safetensors --validation text.txt",
+              "\nnothing to train: the checkpoint is at step [^]+\nvalidation after step [^]+\nsaved "
+              "w.safetensors");
+    sh.passes("rm -r run");
+  }
+}

@@ -65,7 +65,11 @@ TEST_CASE("train folders: a saved folder has a config.json, and the weights of a
       "tie_word_embeddings": true, "resid_pdrop": 0})");
   // If a model folder has no weights, `train` starts from the initial weights of the seed.
   sh.passes("mkdir sizes; cp gpt2/config.json sizes");
-  sh.passes(sh.train + "--model sizes --steps 0 --seed 5 --save sizes.safetensors");
+  auto const random = sh.run(sh.train + "--model sizes --steps 0 --seed 5 --save sizes.safetensors");
+  CHECK(random.code == 0);
+  CHECK(random.err ==
+        "warning: the folder sizes holds a config.json but no weights: the training starts from random "
+        "weights\n");
   CHECK(sh.equal("sizes.safetensors", "gpt2.safetensors"));
 }
 
@@ -272,13 +276,14 @@ TEST_CASE("train folders: without positions and vocabulary the defaults of trans
       llama | max_position_embeddings | 2048 | 32000)")) {
     sh.changed(row[0], "defaults", R"({"vocab_size": "NONE", ")" + row[1] + R"(": "NONE"})");
     sh.passes("rm defaults/model.safetensors; " + sh.train +
-              "--model defaults --steps 0 --log defaults.jsonl");
+              "--model defaults --steps 0 --log defaults.jsonl 2> /dev/null");
     sh.logs("defaults.jsonl", R"({"positions": )" + row[2] + R"(, "vocabulary": )" + row[3] + "}");
     sh.refuses_changed(row[0], R"({"vocab_size": null} | 4 | vocab_size is null)");
   }
 }
 
-TEST_CASE("train folders: a hub name gives random weights with a warning, and a local name gives none") {
+TEST_CASE(
+    "train folders: a hub name, and a known name that a folder has too, give random weights and a warning") {
   Folders const sh;
   std::string const one = "train --sequence 8 --batch 1 --steps 0 --model ";
   auto const hub = sh.run(one + "OpenAI-Community/gpt2");
@@ -287,5 +292,52 @@ TEST_CASE("train folders: a hub name gives random weights with a warning, and a 
       hub.err,
       R"(^warning: --model openai-community/gpt2 .+nothing was downloaded.+random.+hf download openai-community/gpt2 --local-dir gpt2, then --model ./gpt2.+\n$)");
   test::shows(hub.out, "weights +seed 1, random: nothing was downloaded");
+  CHECK(
+      sh.run(one + "gpt2").err ==
+      "warning: the folder ./gpt2 exists; --model gpt2 starts from random weights, --model ./gpt2 reads the "
+      "folder\n");
+  CHECK(sh.run(one + "./gpt2").err == "");
+  sh.passes("rm gpt2/config.json");
   CHECK_FALSE(test::has(sh.passes(one + "gpt2"), "random"));
+}
+
+TEST_CASE("train folders: a folder that is saved has a copy of the tokenizer, which train then reads") {
+  Folders const sh;
+  // The folder `pair` has vocab.json, merges.txt and tokenizer_config.json, and a file that is not read.
+  sh.passes(R"(cd "$TESSERA_SOURCE"/tests/text/fixtures; cp -r gpt2 "$OLDPWD"/json; cp -r opt "$OLDPWD"/pair
+      echo 'Not a file of the tokenizer.' > "$OLDPWD"/pair/vocab.txt)");
+  std::string const start = sh.train + gpt2_model + "--steps 2 --tokenizer ";
+  sh.passes(start + "json --save tuned");
+  CHECK(sh.equal("tuned/tokenizer.json", "json/tokenizer.json"));
+  sh.passes(start + "json/tokenizer.json --save tuned");  // replaces its own files
+  sh.passes(sh.train + "--model tuned --tokenizer tuned --steps 1");
+  sh.passes(start + "pair --save both");
+  for (std::string const file : {"vocab.json", "merges.txt", "tokenizer_config.json"})
+    CHECK(sh.equal("both/" + file, "pair/" + file));
+  CHECK_FALSE(sh.exists("both/vocab.txt"));
+  std::string const weights = "--steps 2 -q --seed 3 --sequence 8 --batch 2 --data text.txt --save ";
+  sh.passes("train --model both --tokenizer both " + weights + "a.safetensors");
+  sh.passes("train --model both --tokenizer pair " + weights + "b.safetensors");
+  CHECK(sh.equal("a.safetensors", "b.safetensors"));
+  sh.passes("mkdir fresh");
+  // A folder can be both the input and the output of the tokenizer.
+  sh.passes(start + "pair --save pair; cmp pair/vocab.json both/vocab.json");
+  sh.refuses(start, R"(
+      1 | json --save both | --save 'both' holds files of another tokenizer than --tokenizer 'json': merges.txt, tokenizer_config.json, vocab.json; give another folder
+      2 | json --save fresh --log fresh/tokenizer.json | --save 'fresh/tokenizer.json' | --log)");
+}
+
+TEST_CASE("train folders: a warning if text is read as bytes although the folder has a tokenizer") {
+  Folders const sh;
+  sh.passes(
+      R"(cp -r gpt2 "my gpt2"; cp "$TESSERA_SOURCE"/tests/text/fixtures/gpt2/tokenizer.json "my gpt2")");
+  std::string const warning =
+      "warning: the folder my gpt2 holds a tokenizer, but --tokenizer was not given, so the text is read as "
+      "bytes; give --tokenizer 'my gpt2'\n";
+  CHECK(sh.run(sh.train + "--model 'my gpt2' --steps 1").err == warning);
+  CHECK(sh.run(sh.train + gpt2_model + "--init 'my gpt2' --steps 1").err == warning);
+  CHECK(sh.run(sh.train + "--model 'my gpt2' --init gpt2 --steps 1").err == "");
+  // Data that are tokens already do not need a tokenizer.
+  sh.passes(R"(printf 'a\000b\000%.0s' $(seq 100) > tokens.bin
+      train --model 'my gpt2' --sequence 8 --batch 2 --data tokens.bin -q --steps 1)");
 }

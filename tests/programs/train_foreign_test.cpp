@@ -96,7 +96,9 @@ TEST_CASE(
   // `train` also refuses a pickle in a folder that has a config.json. `train` starts from the initial weights
   // of the seed only if the folder has no weights in any format.
   sh.passes(sh.any + "--model fp32.bin --save named; rm named/model.safetensors");
-  sh.passes(sh.any + "--model named; cp old.pt named/weights.pt");
+  CHECK(
+      test::has(sh.run(sh.any + "--model named").err, "no weights: the training starts from random weights"));
+  sh.passes("cp old.pt named/weights.pt");
   sh.refuses(sh.any, "4 | --model named | named/weights.pt: is a pickle");
 }
 

@@ -42,20 +42,21 @@ bool may_share(NamedPath const& one, NamedPath const& other) {
          other.flag() != "--save-adapter";
 }
 
-bool is_of_tokenizer(std::string const& name) {
+bool is_of_model(std::string const& name) {
+  for (std::string_view const ending : {".safetensors", ".bin", ".pt", ".pth", ".index.json"})
+    if (name.ends_with(ending)) return true;
+  return name == "config.json" || name == "generation_config.json" || name == "adapter_config.json" ||
+         is_tokenizer_file(name);
+}
+
+}  // namespace
+
+bool is_tokenizer_file(std::string const& name) {
   for (std::string_view const known : {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
                                        "added_tokens.json", "vocab.json", "vocab.txt", "merges.txt"})
     if (name == known) return true;
   return name.ends_with(".model");
 }
-bool is_of_model(std::string const& name) {
-  for (std::string_view const ending : {".safetensors", ".bin", ".pt", ".pth", ".index.json"})
-    if (name.ends_with(ending)) return true;
-  return name == "config.json" || name == "generation_config.json" || name == "adapter_config.json" ||
-         is_of_tokenizer(name);
-}
-
-}  // namespace
 
 bool NamedPath::holds(NamedPath const& file) const {
   if (!is_folder()) return false;
@@ -127,7 +128,7 @@ bool ProgramFiles::is_read(Input const& input, NamedPath const& output) {
   if (!folder && input.reads == Reads::weights && output.flag() == "--save")
     return output.is_folder() && output.holds(input.path);
   if (!folder) return output.same(input.path);
-  if (input.reads == Reads::tokenizer) return input.path.holds(output, is_of_tokenizer);
+  if (input.reads == Reads::tokenizer) return input.path.holds(output, is_tokenizer_file);
   if (input.reads != Reads::model) return input.path.holds(output);
   // If the model's folder is the current folder, the program may write files there that do not belong to the
   // model.

@@ -16,6 +16,9 @@ namespace programs {
 using namespace tessera;
 namespace cli {
 
+/// Returns whether a file of this name in a model's folder belongs to a tokenizer.
+bool is_tokenizer_file(std::string const& name);
+
 /// A path from the command line, the flag that gave it, and the file or folder to which it leads. The path
 /// "-" means standard output.
 class NamedPath {

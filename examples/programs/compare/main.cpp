@@ -403,7 +403,7 @@ int run(int argc, char const* const* argv) {
   DeviceFacts const facts = device_facts(device);
   cli::warn_of_gpus(facts, std::ranges::max(settings.matrix.ranks));
   if (settings.init.empty())
-    for (auto const& model : settings.matrix.models) cli::warn_of_hub_name("--models", model);
+    for (auto const& model : settings.matrix.models) cli::warn_of_random_weights("--models", model);
   std::vector<Point> const requested = points;
   std::optional<std::chrono::steady_clock::time_point> deadline;
   if (settings.minute) {

@@ -78,10 +78,6 @@ class BpeTokenizer final : public Tokenizer {
 
   void set_end_of_text(Ids behind) { behind_ = std::move(behind); }
   void set_before(Ids before) { before_ = std::move(before); }
-  void set_source(std::string description, std::string hash) {
-    description_ = std::move(description);
-    hash_ = std::move(hash);
-  }
 
  private:
   friend class BpeEncoder;

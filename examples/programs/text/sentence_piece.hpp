@@ -41,10 +41,6 @@ class SentencePieceTokenizer final : public Tokenizer {
   std::optional<TokenId> end_token() const;
   void set_before(Ids before) { before_ = std::move(before); }
   void set_end_of_text(Ids behind) { behind_ = std::move(behind); }
-  void set_source(std::string description, std::string hash) {
-    description_ = std::move(description);
-    hash_ = std::move(hash);
-  }
 
   struct Model;  // defined in the source file, so that this header does not include libsentencepiece
 

@@ -40,6 +40,17 @@ bool is_file(Path const& path) {
   return std::filesystem::is_regular_file(path, code);
 }
 
+/// Says which files of tokenizers a folder has.
+struct MainFiles {
+  bool json, pair, model;
+  bool any() const { return json || pair || model; }
+};
+MainFiles main_files_in(Path const& folder) {
+  return {is_file(folder / "tokenizer.json"),
+          is_file(folder / "vocab.json") && is_file(folder / "merges.txt"),
+          is_file(folder / "tokenizer.model")};
+}
+
 std::string bytes_in(Path const& path) {
   FileBytes const bytes = FileBytes::open(path.string());
   return {reinterpret_cast<char const*>(bytes.data()), bytes.size()};
@@ -50,6 +61,7 @@ struct Folder {
   Path place;
   std::string read;  // names of the files that were read, for messages
   std::string all;   // bytes of the files that were read, for the hash
+  std::vector<TokenizerFile> files;
   Json config, map,
       added;  // tokenizer_config.json, special_tokens_map.json, added_tokens.json; null if missing
 
@@ -57,6 +69,7 @@ struct Folder {
     std::string bytes = bytes_in(place / name);
     read += (read.empty() ? "" : ", ") + std::string(name);
     all += name + std::to_string(bytes.size()) + ":" + bytes;
+    files.push_back({place / name, name});
     return bytes;
   }
   Json read_json(char const* name) { return is_file(place / name) ? parsed(name, read_file(name)) : nullptr; }
@@ -326,6 +339,11 @@ std::string Tokenizer::document_form() const {
   return text;
 }
 
+bool Tokenizer::is_in(std::filesystem::path const& path) {
+  std::error_code code;
+  return std::filesystem::is_directory(path, code) && main_files_in(path).any();
+}
+
 std::shared_ptr<Tokenizer const> Tokenizer::open(std::string const& path, std::string const& end_of_text) {
   std::error_code code;
   Path place = path;
@@ -339,9 +357,8 @@ std::shared_ptr<Tokenizer const> Tokenizer::open(std::string const& path, std::s
     only = place.filename().string();
     place = place.has_parent_path() ? place.parent_path() : Path(".");
   }
-  bool const json = is_file(place / "tokenizer.json"), model = is_file(place / "tokenizer.model");
-  bool const pair = is_file(place / "vocab.json") && is_file(place / "merges.txt");
-  Folder folder{place, {}, {}, {}, {}, {}};
+  auto const [json, pair, model] = main_files_in(place);
+  Folder folder{place, {}, {}, {}, {}, {}, {}};
   std::string const where = files::path_text(place);
   auto const take_side_files = [&] {
     std::string const main = folder.read;
@@ -358,7 +375,7 @@ std::shared_ptr<Tokenizer const> Tokenizer::open(std::string const& path, std::s
   auto const finish = [&](auto tokenizer,
                           std::string const& read_before) -> std::shared_ptr<Tokenizer const> {
     tokenizer->set_end_of_text(end_of(folder, *tokenizer, end_of_text, tokenizer->behind()));
-    tokenizer->set_source(folder.read + read_before, hash_of(folder.all));
+    tokenizer->set_source(folder.read + read_before, hash_of(folder.all), folder.files);
     return tokenizer;
   };
 
@@ -409,6 +426,7 @@ std::shared_ptr<Tokenizer const> Tokenizer::open(std::string const& path, std::s
   if (!only.empty() || model) {
     std::string const name = only.empty() ? "tokenizer.model" : only;
     std::string const bytes = folder.read_file(name.c_str());
+    folder.files.back().name = "tokenizer.model";  // a file that was named can have another name
     take_side_files();
     if (is_tiktoken(bytes))
       throw Error(ErrorKind::data, where + "/" + name +
@@ -452,7 +470,7 @@ std::shared_ptr<Tokenizer const> Tokenizer::open(std::string const& path, std::s
     if (end && folder.flag("add_eos_token", false)) tokenizer->set_end_of_text({*end});
     if (end && end_of_text.empty()) {
       tokenizer->set_end_of_text({*end});
-      tokenizer->set_source(folder.read, hash_of(folder.all));
+      tokenizer->set_source(folder.read, hash_of(folder.all), folder.files);
       return tokenizer;
     }
     return finish(std::move(tokenizer), "");

@@ -5,10 +5,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "text/bpe.hpp"
@@ -30,6 +32,13 @@ class Encoder {
   virtual void encode(std::string_view text, bool begins, Ids& out) = 0;
 };
 
+/// A file that a tokenizer was read from. In another folder, `Tokenizer::open` finds a copy of the file under
+/// the name `name`.
+struct TokenizerFile {
+  std::filesystem::path path;
+  std::string name;
+};
+
 /// A tokenizer. It does not change after `open`, so threads can share it. Each thread makes its own encoder.
 class Tokenizer {
  public:
@@ -37,6 +46,8 @@ class Tokenizer {
   /// empty, the folder's own token is used; "none" means no token. Throws Error(data), which names the file
   /// and the unsupported feature.
   static std::shared_ptr<Tokenizer const> open(std::string const& path, std::string const& end_of_text = {});
+  /// Returns whether `path` is a folder in which `open` would find a tokenizer. Does not read the files.
+  static bool is_in(std::filesystem::path const& path);
   virtual ~Tokenizer() = default;
 
   virtual std::unique_ptr<Encoder> encoder() const = 0;
@@ -59,13 +70,24 @@ class Tokenizer {
   /// (`hash`).
   std::string const& description() const { return description_; }
   std::string const& hash() const { return hash_; }
+  /// Returns all files that were read, with those of special tokens and settings.
+  std::vector<TokenizerFile> const& files() const { return files_; }
+  /// Sets what the three functions above return. Only `open` calls it.
+  void set_source(std::string description, std::string hash, std::vector<TokenizerFile> files) {
+    description_ = std::move(description);
+    hash_ = std::move(hash);
+    files_ = std::move(files);
+  }
   /// Returns the form of a document with the tokens that begin and end it, such as "<s> TEXT </s>".
   std::string document_form() const;
 
  protected:
   std::int64_t vocabulary_ = 0;
   Ids before_, behind_;
+
+ private:
   std::string description_, hash_;
+  std::vector<TokenizerFile> files_;
 };
 
 /// Returns the tokens of a whole text, for tests and small texts. Invalid UTF-8 becomes U+FFFD. If `whole` is

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The program `train`. It trains one model under one recipe, which is a set of policies such as the sharding
 // and the precision.
+#include <filesystem>
 #include <iostream>
 
 #include "cli/command_line.hpp"
@@ -29,8 +30,21 @@ constexpr char examples[] =
     "  train --config ds_config.json --ranks 4     a DeepSpeed configuration; --print-config shows its "
     "meaning\n"
     "  train --from compare.json --best            repeat the fastest row of a comparison\n"
-    "An interrupted run ends after its step, and saves. If the reader of its output is gone and it writes no "
-    "file, it\nends after its step with exit code 141.\n";
+    "An interrupted run ends after its step. It then writes what --checkpoint, --save and --save-adapter "
+    "name, and\nwithout these flags it saves nothing. If the reader of its output is gone and it writes no "
+    "file, it ends after its\nstep with exit code 141.\n";
+
+/// Prints a warning if the weights come from a folder with a tokenizer, but text is read as bytes.
+void warn_of_tokenizer(cli::Settings const& settings) {
+  std::filesystem::path const& folder = settings.init.empty() ? settings.model.folder : settings.init;
+  if (!settings.data.tokenizer.empty() || !settings.source ||
+      settings.source->format() != tessera::TokenFormat::bytes || !programs::text::Tokenizer::is_in(folder))
+    return;
+  std::cerr << "warning: the folder " << tessera::files::path_text(folder)
+            << " holds a tokenizer, but --tokenizer was not given, so the text is read as bytes; give "
+               "--tokenizer "
+            << cli::in_shell(tessera::files::path_text(folder)) << std::endl;
+}
 
 int train(int argc, char const* const* argv) {
   cli::CommandLine line("train", "Trains one model under one recipe.", examples);
@@ -58,7 +72,10 @@ int train(int argc, char const* const* argv) {
   settings.options.nvme_directory = nvme_folder.path();
   cli::check_free_space_for(settings);
   cli::warn_of_gpus(tessera::device_facts(settings.recipe.device), settings.relation.ranks);
-  if (settings.init.empty() && !settings.checkpoints.from) cli::warn_of_hub_name("--model", settings.model);
+  if (!settings.checkpoints.from && cli::is_first_process()) {
+    if (settings.init.empty()) cli::warn_of_random_weights("--model", settings.model);
+    warn_of_tokenizer(settings);
+  }
   settings.plans = cli::open_product_plans(settings.product_plans, settings.recipe.device);
   settings.quiet = settings.quiet || (!cli::is_first_process() && flags.launch.log_ranks.empty());
   if (!settings.quiet)

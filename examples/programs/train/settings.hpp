@@ -3,6 +3,7 @@
 // flags.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <filesystem>
 #include <map>
@@ -81,8 +82,8 @@ inline void declare(CommandLine& line, TrainFlags& flags) {
             "start from these weights: safetensors, an index of parts, or a folder; default: the weights of "
             "--model's folder, or random ones from --seed");
   line.path("--save", "PATH", flags.save,
-            "write the weights here (fp32): FILE.safetensors, or a folder with its config.json; never a "
-            "partial file");
+            "write the weights here (fp32): FILE.safetensors, or a folder with its config.json and the files "
+            "of --tokenizer; never a partial file");
 
   add_adapter_flags(line, flags.adapters, flags.options.lora);
   line.group("Size of a step (global batch = batch x ranks x accumulation)");
@@ -184,6 +185,7 @@ struct Settings {
   std::filesystem::path product_plans;
   std::shared_ptr<ProductPlans> plans;  ///< null: the library chooses the algorithms of products
   std::string save_config;              ///< the config.json for --save FOLDER; empty if --save names a file
+  std::vector<text::TokenizerFile> save_tokenizer;  ///< copied to --save FOLDER
   CheckpointSettings checkpoints;
   TraceSettings trace;
   std::string data_text;                ///< a description of the data
@@ -298,6 +300,38 @@ inline void check_folder_to_save(Settings const& settings) {
                     settings.model.family->title +
                     " models have no config.json; give a name that ends in .safetensors");
   ModelFolderWriter::check(settings.save);
+}
+
+/// Returns the files of the tokenizer that are copied to the folder of --save. Throws if a copy would
+/// overwrite an input or another output, or if the folder holds files of another tokenizer.
+inline std::vector<text::TokenizerFile> tokenizer_to_save(CommandLine const& line, Settings const& settings,
+                                                          text::Tokenizer const& tokenizer) {
+  std::error_code code;
+  std::vector<text::TokenizerFile> copied;
+  std::vector<NamedPath> outputs;
+  for (text::TokenizerFile const& file : tokenizer.files()) {
+    std::filesystem::path const copy = settings.save / file.name;
+    if (std::filesystem::equivalent(file.path.parent_path(), settings.save, code)) return {};
+    if (std::filesystem::equivalent(file.path, copy, code)) continue;
+    copied.push_back(file);
+    outputs.emplace_back("--save", copy);
+    if (is_first_process() && std::filesystem::exists(copy, code)) check_writable(copy);
+  }
+  ProgramFiles(line, {settings.model.folder}).check(outputs);
+  Names others;
+  for (std::filesystem::directory_iterator entry(settings.save, code), end; !code && entry != end;
+       entry.increment(code))
+    if (std::string const name = entry->path().filename();
+        is_tokenizer_file(name) &&
+        std::ranges::find(tokenizer.files(), name, &text::TokenizerFile::name) == tokenizer.files().end())
+      others.push_back(name);
+  std::ranges::sort(others);
+  if (!others.empty())
+    throw Error(ErrorKind::failed, "--save '" + files::path_text(settings.save) +
+                                       "' holds files of another tokenizer than --tokenizer '" +
+                                       files::path_text(settings.data.tokenizer) +
+                                       "': " + files::path_text(joined(others)) + "; give another folder");
+  return copied;
 }
 
 /// Sets the number of steps over which the learning-rate schedule decays, if no flag gives the number. Throws
@@ -431,6 +465,7 @@ inline Settings resolve(CommandLine const& line, TrainFlags const& flags) {
         settings.model.config,
         settings.model.family->hub_entries(settings.model.sizes, !settings.model.config.empty()));
   if (saves_folder) settings.save_config = settings.checkpoints.config;
+  if (saves_folder && tokenizer) settings.save_tokenizer = tokenizer_to_save(line, settings, *tokenizer);
   if (settings.init.empty() && holds_weights(settings.model.folder)) settings.init = settings.model.folder;
   check_magnitude(settings.model, settings.options.batch, settings.options.sequence);
   check_micro_batch(settings.options.batch, settings.options.sequence);

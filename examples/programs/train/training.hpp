@@ -37,6 +37,7 @@
 #include "train/run_json.hpp"
 #include "train/settings.hpp"
 #include "train/shared_end.hpp"
+#include "train/step_lines.hpp"
 #include "train/tracing.hpp"
 #include "workload/weights.hpp"
 
@@ -55,6 +56,11 @@ class Training {
         times_(static_cast<std::size_t>(settings.relation.ranks)),
         terminal_(Terminal::of(STDOUT_FILENO)),
         bar_(std::cout, settings.quiet ? Terminal{} : terminal_),
+        lines_({.first = settings.checkpoints.first_step(),
+                .last = settings.steps,
+                .every = settings.print_every,
+                .bar = bar_.interactive(),
+                .extended = settings.min_time > 0.0}),
         checkpoints_(settings.checkpoints.folder, settings.checkpoints.keep),
         done_(settings.checkpoints.first_step()),
         logged_(done_) {
@@ -337,7 +343,8 @@ class Training {
     WeightsHash hash;
     FiniteWeights finite;
     std::optional<WeightsOutput> writer;
-    if (!settings_.save.empty()) writer.emplace(settings_.save, units_, settings_.save_config);
+    if (!settings_.save.empty())
+      writer.emplace(settings_.save, units_, settings_.save_config, settings_.save_tokenizer);
     ParameterSink sink = writer ? writer->sink() : ParameterSink();
     std::vector<UnitSpec> const& units = trainer.plan().units;
     if (sink && settings_.adapters.merge) sink = merging(units, sink);
@@ -425,6 +432,11 @@ class Training {
     if (first > 0)
       say("resumed " + files::path_text(settings_.checkpoints.from->folder) + " after step " +
           std::to_string(first));
+    if (first > 0 && first == settings_.steps)
+      say(std::string(settings_.save.empty() && !settings_.validation ? "nothing to do"
+                                                                      : "nothing to train") +
+          ": the checkpoint is at step " + std::to_string(first) + " of " + std::to_string(settings_.steps) +
+          "; raise " + (settings_.epochs > 0 ? "--epochs" : "--steps"));
     if (settings_.recipe.reduction == ReductionKind::ordered) {
       std::string const warning = warning_of_split(settings_.checkpoints, settings_.relation.batch);
       bar_.clear();
@@ -499,22 +511,10 @@ class Training {
     std::optional<results::EpochLogRow> const epoch = epoch_ ? epoch_->add(report) : std::nullopt;
     if (epoch) to_log([&](JsonlLog& log) { log.note(epoch_json(*epoch)); });
     if (!settings_.quiet) {
-      // Without a progress bar, prints the first ten steps, about a hundred further steps, the last one, and
-      // problems. With a bar, prints the first step and about twenty further steps, or one a minute.
-      bool const bar = bar_.interactive();
-      std::int64_t const given = settings_.print_every;
-      std::int64_t const every =
-          given > 0 ? given : std::max<std::int64_t>(1, settings_.steps / (bar ? 20 : 100));
-      bool const late = bar && Clock::now() - line_printed_ >= std::chrono::minutes(1);
-      bool const early = given == 0 && done_ <= (bar ? 1 : 10);
-      bool const beyond = given == 0 && done_ > settings_.steps;  // added by --min-time: a line per second
-      bool const second = Clock::now() - line_printed_ >= std::chrono::seconds(1);
-      if (report.skipped || early || (beyond ? second : done_ % every == 0) || done_ == settings_.steps ||
-          late) {
+      if (lines_.add(report)) {
         bar_.clear();
         std::cout << report << (with_padding ? " | with padding " + fixed(*with_padding, 4) : std::string())
-                  << std::endl;
-        line_printed_ = Clock::now();
+                  << lines_.time_left() << std::endl;
       }
       if (epoch) say(epoch_text(*epoch));
       bar_.show(std::min(done_, settings_.steps),
@@ -576,6 +576,7 @@ class Training {
   std::vector<RankTimes> times_;  // one element for each rank; read after the ranks synchronise
   Terminal terminal_;
   Progress bar_;
+  StepLines lines_;
   std::optional<EpochSums> epoch_;  // only if the training length is given in epochs
   Checkpoints checkpoints_;
   std::string saving_;  // the folder of a checkpoint that is not reported yet
@@ -587,7 +588,6 @@ class Training {
   bool unread_ = false;
   std::int64_t done_, logged_;
   RunFigures figures_;
-  Clock::time_point line_printed_ = Clock::now();
   double first_loss_ = 0.0, last_loss_ = 0.0;
   // the most bytes that a rank used in its device arena; only with --from
   std::atomic<std::int64_t> peak_bytes_ = 0;

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "tessera/core/error.hpp"
+#include "tessera/data/file_bytes.hpp"
 #include "tessera/io/file.hpp"
 #include "tessera/io/llmc_file.hpp"
 #include "tessera/io/model_folder.hpp"
@@ -19,6 +20,7 @@
 #include "tessera/train/model_family.hpp"
 
 #include "cli/values.hpp"
+#include "text/tokenizer.hpp"
 
 namespace programs {
 using namespace tessera;
@@ -119,22 +121,31 @@ inline std::filesystem::path weights_file_in(std::filesystem::path folder) {
   return folder / ModelFolderWriter::weights_name;
 }
 
-/// Writes trained weights to a file, or to a folder with a config.json.
+/// Writes trained weights to a file, or to a folder with a config.json and the files of a tokenizer.
 class WeightsOutput {
  public:
   /// `config` is the text of the config.json. If it is empty, `path` is the path of a file, otherwise of a
-  /// folder.
+  /// folder, to which `commit` copies the files `tokenizer` after it has written the weights.
   WeightsOutput(std::filesystem::path const& path, std::vector<UnitSpec> const& units,
-                std::string const& config) {
+                std::string const& config, std::vector<text::TokenizerFile> tokenizer = {})
+      : path_(path), tokenizer_(std::move(tokenizer)) {
     if (config.empty())
       file_.emplace(path, units);
     else
       folder_.emplace(path, units, config);
   }
   ParameterSink sink() { return file_ ? file_->sink() : folder_->sink(); }
-  void commit() { file_ ? file_->commit() : folder_->commit(); }
+  void commit() {
+    file_ ? file_->commit() : folder_->commit();
+    for (text::TokenizerFile const& file : tokenizer_) {
+      FileBytes const bytes = FileBytes::open(file.path);
+      write_file(path_ / file.name, {reinterpret_cast<char const*>(bytes.data()), bytes.size()});
+    }
+  }
 
  private:
+  std::filesystem::path path_;
+  std::vector<text::TokenizerFile> tokenizer_;
   std::optional<WeightsWriter> file_;
   std::optional<ModelFolderWriter> folder_;
 };

@@ -43,6 +43,7 @@ struct ModelChoice {
   std::string not_applied = {};       ///< settings of `config` that training here ignores
   ParameterSource weights = {};       ///< the initial weights; empty: random ones from the seed
   std::string hub = {};               ///< the model's name on the Hugging Face hub, if the user gave it
+  std::string same_folder = {};       ///< the user gave this name of a known model, and a folder has it too
 
   /// Returns whether the model can run. A known model cannot run if it needs a feature that its family does
   /// not have here.
@@ -59,6 +60,16 @@ inline std::vector<std::filesystem::path> folders_of(std::vector<ModelChoice> co
 }
 
 namespace detail {
+
+inline bool is_folder(std::string const& text) {
+  std::error_code code;
+  return std::filesystem::is_directory(text, code);
+}
+
+inline bool is_file(std::string const& text) {
+  std::error_code code;
+  return std::filesystem::is_regular_file(text, code);
+}
 
 inline void for_each_named(std::function<void(ModelFamily const&, NamedModel const&)> const& visit) {
   for (ModelFamily const* family : model_families())
@@ -83,6 +94,7 @@ inline std::optional<ModelChoice> find_known(std::string_view text) {
     found = ModelChoice{model.name,           &family,          family.spec(model),
                         model.positions != 0, model.parameters, model.lacking};
     if (!own) found->hub = model.hub;
+    if (is_file(std::string(text) + "/config.json")) found->same_folder = text;
   });
   return found;
 }
@@ -209,16 +221,6 @@ inline std::string model_forms() {
 
 namespace detail {
 
-inline bool is_folder(std::string const& text) {
-  std::error_code code;
-  return std::filesystem::is_directory(text, code);
-}
-
-inline bool is_file(std::string const& text) {
-  std::error_code code;
-  return std::filesystem::is_regular_file(text, code);
-}
-
 inline ModelChoice folder_choice(std::string const& flag, std::string const& text) {
   FolderModel from = is_folder(text) ? read_model_folder(text) : read_model_file(text);
   ModelChoice model{.name = files::path_text(text.substr(0, text.find_last_not_of('/') + 1)),
@@ -264,15 +266,26 @@ inline std::string known_name(ModelChoice const& model) {
   return name;
 }
 
-/// Prints a warning if the user gave the model's name on the Hugging Face hub. Nothing is downloaded, so the
-/// model has random weights.
-inline void warn_of_hub_name(std::string const& flag, ModelChoice const& model) {
-  if (model.hub.empty() || !model.can_run()) return;
-  std::cerr << "warning: " << flag << " " << model.hub
-            << " gives only the sizes of this model: nothing was downloaded, and the weights are random. For "
-               "the trained weights: hf download "
-            << model.hub << " --local-dir " << model.name << ", then " << flag << " ./" << model.name
-            << ", or --init ./" << model.name << std::endl;
+/// Prints a warning if the model has random weights, but the user possibly expects other weights: if a folder
+/// has the name of the model too, if the user gave the model's name on the Hugging Face hub, or if the
+/// model's folder has no weights. Nothing is downloaded.
+inline void warn_of_random_weights(std::string const& flag, ModelChoice const& model) {
+  if (!model.can_run()) return;
+  if (!model.same_folder.empty()) {
+    std::string const name = files::path_text(model.same_folder);
+    std::cerr << "warning: the folder ./" << name << " exists; " << flag << " " << name
+              << " starts from random weights, " << flag << " ./" << name << " reads the folder" << std::endl;
+  } else if (!model.hub.empty()) {
+    std::cerr
+        << "warning: " << flag << " " << model.hub
+        << " gives only the sizes of this model: nothing was downloaded, and the weights are random. For "
+           "the trained weights: hf download "
+        << model.hub << " --local-dir " << model.name << ", then " << flag << " ./" << model.name
+        << ", or --init ./" << model.name << std::endl;
+  } else if (!model.folder.empty() && !holds_weights(model.folder)) {
+    std::cerr << "warning: the folder " << files::path_text(model.folder)
+              << " holds a config.json but no weights: the training starts from random weights" << std::endl;
+  }
 }
 
 /// Returns the models in a list, which is separated by commas or spaces. The commas between sizes such as
