@@ -305,6 +305,7 @@ int run(int argc, char const* const* argv) {
                         examples);
   declare(line, settings);
   if (!line.parse(argc, argv)) return 0;
+  settings.matrix.batch_names = cli::BatchNames::of(line);
   if (settings.list) return list_recipes();
   if (line.given("--output-dir") && !(settings.json.empty() && settings.csv.empty()))
     cli::refuse("--output-dir " + files::path_text(settings.output_dir) +

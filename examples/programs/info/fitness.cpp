@@ -252,6 +252,7 @@ int fitness(int argc, char const* const* argv) {
   cli::add_matrix_flags(line, matrix);
   planning::add_limit_flags(line, given);
   if (!line.parse(argc, argv)) return 0;
+  matrix.batch_names = cli::BatchNames::of(line);
   if (!line.given("--models"))
     cli::refuse("--fitness needs a model; give --model gpt2, or sizes such as --model " +
                 std::string("layers=12,heads=12,channels=768"));

@@ -289,6 +289,7 @@ int run(int argc, char const* const* argv) {
                         examples);
   declare(line, settings);
   if (!line.parse(argc, argv)) return 0;
+  settings.matrix.batch_names = cli::BatchNames::of(line);
   if (line.given("--steps") && line.given("--epochs"))
     cli::refuse("--steps and --epochs both say how long to train; give one of them");
   Preference const preferred = preference_of(settings);

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -61,7 +60,7 @@ struct MatrixFlags {
   std::vector<std::int64_t> sequences = {128};
   std::vector<std::int64_t> accumulations;  ///< empty: computed from the global batch, or 1
   std::optional<std::int64_t> global_batch;
-  std::function<BatchNames()> batch_names = [] { return BatchNames(); };  ///< for messages
+  BatchNames batch_names;  ///< for messages; the program sets it after the command line is parsed
 
   std::string device = std::string(name_of(default_device()));
   std::vector<int> ranks = default_ranks(default_device());
@@ -113,7 +112,6 @@ inline bool are_offloads(std::string const& flag, Names const& items) {
 }  // namespace detail
 
 inline void add_matrix_flags(CommandLine& line, MatrixFlags& flags) {
-  flags.batch_names = [&line] { return BatchNames::of(line); };
   line.group("Matrix (lists)");
   line.custom("--device", joined(slot_choices<slot::device>(), "|"), flags.device,
               slot_flag<slot::device>().help, [&](std::string const& flag, std::string const& value) {
@@ -254,7 +252,7 @@ inline void check_global_batch(MatrixFlags const& flags) {
   std::string const rows = (list("--ranks", flags.ranks) + list("--batch", flags.batches) +
                             list("--accumulation", flags.accumulations))
                                .substr(3);
-  BatchNames const names = flags.batch_names();
+  BatchNames const& names = flags.batch_names;
   auto const fail = [&](std::string const& text) {
     throw Error(ErrorKind::config, names.subject(requested) + text);
   };
