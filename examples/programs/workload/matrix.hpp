@@ -284,7 +284,7 @@ inline std::vector<BatchRelation> relations(MatrixFlags const& flags, int ranks)
   for (auto const batch : given(flags.batches))
     for (auto const accumulation : given(flags.accumulations))
       found.push_back(
-          batch_relation(flags.global_batch, ranks, batch, accumulation, standard, flags.batch_names()));
+          batch_relation(flags.global_batch, ranks, batch, accumulation, standard, flags.batch_names));
   return found;
 }
 
