@@ -231,27 +231,18 @@ void MachineTimes::write(std::filesystem::path const& path, Json const& environm
 
 std::optional<Estimate> MachineTimes::seconds(Cost const& cost, std::string_view precision, int ranks) const {
   if (parts_of(cost) == Parts{}) return Estimate{};
-  // A computation with few FLOPs for each byte waits for the memory, and the others do not. So a kind of
-  // computation that was not measured is guessed from kinds of the same group.
-  auto const waits_for_memory = [](Cost const& of) {
-    return of.flops + of.attention_flops < 16.0 * of.bytes;
-  };
-  enum class By : std::uint8_t { kind, group, all };
-  auto const chosen = [&](By by) {
+  auto const chosen = [&](bool same) {
     std::map<int, std::vector<TimedCost const*>> by_ranks;
     for (TimedCost const& timed : timings_) {
-      bool const fits = by == By::kind
-                            ? timed.cost.what == cost.what
-                            : timed.cost.is_move == cost.is_move && !timed.cost.what.starts_with("copy") &&
-                                  (by == By::all || waits_for_memory(timed.cost) == waits_for_memory(cost));
+      bool const fits = same ? timed.cost.what == cost.what
+                             : timed.cost.is_move == cost.is_move && !timed.cost.what.starts_with("copy");
       if (fits && (cost.is_move || timed.precision == precision)) by_ranks[timed.ranks].push_back(&timed);
     }
     return by_ranks;
   };
-  auto by_ranks = chosen(By::kind);
+  auto by_ranks = chosen(true);
   bool const guessed = by_ranks.empty();
-  for (By const by : {By::group, By::all})
-    if (by_ranks.empty() && !cost.what.starts_with("copy")) by_ranks = chosen(by);
+  if (guessed && !cost.what.starts_with("copy")) by_ranks = chosen(false);
   if (by_ranks.empty()) return std::nullopt;
   auto const above = by_ranks.lower_bound(ranks);
   if (above == by_ranks.end() || (above == by_ranks.begin() && above->first != ranks)) {

@@ -191,15 +191,21 @@ TEST_CASE("speed-ups, step times and memory at the end have the published digits
   row["scaling_efficiency"] = 0.733;
   row["avg_step_time_s"] = 2.46341;
   row["allocated_mb"] = 1303.42;
-  std::string text = cli::published_text({row}, {"scaling-gpt2"}, "two GPUs", {});
+  Row one = row;  // the same recipe on one rank
+  one["world"] = 1;
+  std::string text = cli::published_text({one, row}, {"scaling-gpt2"}, "two GPUs", {});
   CHECK(holds(text, "1.466  1.466   1.00"));
   CHECK(holds(text, "1.232  2.463   2.00"));
   CHECK(holds(text, "652  1303   2.00"));
   row["sharding"] = "zs0";
   row["offload"] = "none";
   row["scaling_efficiency"] = 0.955;
-  text = cli::published_text({row}, {"scaling-gpt2"}, "two GPUs", {});
+  one["sharding"] = "zs0";
+  one["offload"] = "none";
+  text = cli::published_text({one, row}, {"scaling-gpt2"}, "two GPUs", {});
   CHECK(holds(text, "1.910  1.910   1.00"));
+  // Without the row on one rank, the scaling efficiency is relative to another number of ranks.
+  CHECK_FALSE(holds(cli::published_text({row}, {"scaling-gpt2"}, "two GPUs", {}), "1.910  1.910"));
   CHECK(holds(text, "source: https://github.com/XXXG00W0/hpml_project"));
 }
 
