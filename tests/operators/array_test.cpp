@@ -61,7 +61,11 @@ TEST_CASE("an array owns zeros, moves, and is empty after a move") {
   CHECK(second.data() == address);
   CHECK(first.data() == nullptr);
   CHECK(first.elements() == 0);
+  CHECK(first.shape() == ts::Shape{0});
+  CHECK(Owned<float>().shape() == ts::Shape{0});
   CHECK(!first.view());
+  Owned<float> one({1});
+  CHECK_THROWS_AS(ts::ops::axpy(context, 2.0f, first, one.view()), ts::Error);
   Owned<float> third({2});
   third = std::move(second);
   CHECK(third.shape() == ts::Shape{3, 5});

@@ -196,6 +196,13 @@ TEST_CASE("report: --published compares the rows of a file that has no published
       \| scaling-gpt2 \| zs0 2 ranks \| speedup over one \| 1\.91 \| - \| 1\.95 \| - \| 1\.02 \|)");
   sh.lacks("page.md", "zero-medium, ");
   CHECK(sh.run("report " + recorded + " --published nothing --markdown x.md").code == 2);
+  sh.passes("report " + recorded + " --published zero-medium --markdown none.md",
+            "no row has the same model, ranks, recipe, batch and sequence as a published row of zero-medium");
+  // An older file has published figures without ours.
+  sh.passes(
+      "report \"$TESSERA_SOURCE\"/docs/results/h200-2026-11-25/zero-stages-gpt2.json --published "
+      "zero-stages-gpt2 --markdown old.md");
+  shows(sh.text("old.md"), R"(zero-stages-gpt2 \| zs0 fp16 \| tokens per sec \| 23,174 \| 84\.3 \| 530,271)");
 }
 
 TEST_CASE("report: the CSV has all rows with the columns of results, and an absent value is empty") {

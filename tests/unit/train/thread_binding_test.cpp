@@ -141,6 +141,23 @@ TEST_CASE("a bound thread reports its mask from before, and gets it back") {
   CHECK(affinity::helper_cores() == Cores{});
 }
 
+TEST_CASE("threads of a pool get all cores of the rank, not the one core of the thread that starts them") {
+  Cores const all = affinity::allowed_cores();
+  if (all.size() < 2) return;
+  Cores mask;
+  std::thread([&] {
+    affinity::BoundThread const bound(all);
+    REQUIRE(affinity::bind_thread({all.front()}) == 0);  // the binding of another trainer
+    std::atomic<bool> found{false};
+    cpu::ThreadPool pool(2);
+    while (!found.load())
+      pool.parallel_for(64, [&](std::int64_t, int worker) {
+        if (worker == 1 && !found.exchange(true)) mask = affinity::detail::mask_of_thread();
+      });
+  }).join();
+  CHECK(mask == all);
+}
+
 TEST_CASE("bind_threads cores gives each thread of each rank its own core, and changes no weight") {
   Cores const all = affinity::allowed_cores();
   if (all.size() < 2) return;
