@@ -27,7 +27,7 @@ TEST_CASE("train slurm: the default program belongs to the repository of the scr
       --gpus 4 | cuda
       --cpus 2 | cpu)"))
     sh.passes(sh.script + row[0] + " --data text.txt -- --steps 3",
-              "^sbatch .*/train.sh --program /.*/work/repository/build/" + row[1] + "/bin/train " + row[0] +
+              "^sbatch .*/train.sh --program /.*/repository/build/" + row[1] + "/bin/train " + row[0] +
                   " --data text.txt -- --steps 3\n$");
   // sbatch runs a copy of the script in another folder, with the arguments of the line above.
   sh.passes("mkdir spool; cp repository/examples/slurm/train.sh spool/slurm_script");

@@ -41,7 +41,7 @@ std::string untried_text(Planned const& row, MemoryLimit const& limit) {
   return remedies.empty() ? "" : "; try " + cli::joined(remedies, " or ");
 }
 
-/// Returns the row `row` with the recipe and the batch of `change`, planned anew; nullopt if it is refused or
+/// Returns a new plan of `row` with the recipe and the batch of `change`; nullopt if it is refused or
 /// does not fit.
 template <class Change>
 std::optional<Planned> fitting(Planned const& row, MemoryLimit const& limit, Settings const& settings,
