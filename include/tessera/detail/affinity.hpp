@@ -71,21 +71,28 @@ struct Binding {
 };
 inline thread_local Binding binding;
 
+/// An empty mask of the system for the cores 0 to `most` - 1. `set` is null if there is no memory.
+struct SystemMask {
+  explicit SystemMask(std::size_t most)
+      : bytes(CPU_ALLOC_SIZE(most)), set(CPU_ALLOC(most), [](cpu_set_t* allocated) { CPU_FREE(allocated); }) {
+    if (set) CPU_ZERO_S(bytes, set.get());
+  }
+  std::size_t bytes;
+  std::unique_ptr<cpu_set_t, void (*)(cpu_set_t*)> set;
+};
+
 /// Returns the affinity mask of the calling thread. Returns no cores if the system does not report it.
 inline Cores mask_of_thread() {
-  for (int most = 1024; most <= 1 << 20; most *= 4) {
-    std::size_t const bytes = CPU_ALLOC_SIZE(most);
-    std::unique_ptr<cpu_set_t, void (*)(cpu_set_t*)> const set(
-        CPU_ALLOC(most), [](cpu_set_t* allocated) { CPU_FREE(allocated); });
-    if (!set) break;
-    CPU_ZERO_S(bytes, set.get());
-    if (::sched_getaffinity(0, bytes, set.get()) != 0) {
+  for (std::size_t most = 1024; most <= 1 << 20; most *= 4) {
+    SystemMask const mask(most);
+    if (!mask.set) break;
+    if (::sched_getaffinity(0, mask.bytes, mask.set.get()) != 0) {
       if (errno == EINVAL) continue;  // the system has more than `most` cores
       break;
     }
     Cores cores;
-    for (int core = 0; core < most; ++core)
-      if (CPU_ISSET_S(static_cast<std::size_t>(core), bytes, set.get())) cores.push_back(core);
+    for (std::size_t core = 0; core < most; ++core)
+      if (CPU_ISSET_S(core, mask.bytes, mask.set.get())) cores.push_back(static_cast<int>(core));
     return cores;
   }
   return {};
@@ -122,14 +129,10 @@ inline int core_count() { return static_cast<int>(allowed_cores().size()); }
 /// the mask. Does nothing if `cores` is empty.
 inline int bind_thread(Cores const& cores) noexcept {
   if (cores.empty()) return 0;
-  int const most = cores.back() + 1;
-  std::size_t const bytes = CPU_ALLOC_SIZE(most);
-  std::unique_ptr<cpu_set_t, void (*)(cpu_set_t*)> const set(
-      CPU_ALLOC(most), [](cpu_set_t* allocated) { CPU_FREE(allocated); });
-  if (!set) return ENOMEM;
-  CPU_ZERO_S(bytes, set.get());
-  for (int const core : cores) CPU_SET_S(static_cast<std::size_t>(core), bytes, set.get());
-  return ::sched_setaffinity(0, bytes, set.get()) == 0 ? 0 : errno;
+  detail::SystemMask const mask(static_cast<std::size_t>(cores.back()) + 1);
+  if (!mask.set) return ENOMEM;
+  for (int const core : cores) CPU_SET_S(static_cast<std::size_t>(core), mask.bytes, mask.set.get());
+  return ::sched_setaffinity(0, mask.bytes, mask.set.get()) == 0 ? 0 : errno;
 }
 
 /// Returns all cores of the rank to which the calling thread belongs, or no cores if Tessera has not bound
