@@ -46,12 +46,15 @@ function(measure best budget command)
   set(${budget} ${allowed} PARENT_SCOPE)
 endfunction()
 
-# time_of(least command...): runs a command and sets `least` to its time in milliseconds if that is less.
+# time_of(least command...): runs a command and sets `least` to its time in milliseconds if that is less. The time is that of
+# the processor, user and system, as bash reports it: load of the machine changes it little.
 function(time_of least)
-  string(TIMESTAMP before "%s%f" UTC)
-  execute_process(COMMAND ${ARGN} COMMAND_ERROR_IS_FATAL ANY)
-  string(TIMESTAMP after "%s%f" UTC)
-  math(EXPR elapsed "(${after} - ${before}) / 1000")
+  execute_process(COMMAND ${CMAKE_COMMAND} -E env LC_ALL=C bash -c "TIMEFORMAT='%3U %3S'; time \"$@\"" bash ${ARGN}
+                  ERROR_VARIABLE text RESULT_VARIABLE status)
+  if(NOT status EQUAL 0 OR NOT text MATCHES "([0-9]+)[.]([0-9]+) ([0-9]+)[.]([0-9]+)\n$")
+    message(FATAL_ERROR "${ARGN} failed (${status}): ${text}")
+  endif()
+  math(EXPR elapsed "(${CMAKE_MATCH_1} + ${CMAKE_MATCH_3}) * 1000 + 1${CMAKE_MATCH_2} + 1${CMAKE_MATCH_4} - 2000")
   if(elapsed LESS ${${least}})
     set(${least} ${elapsed} PARENT_SCOPE)
   endif()

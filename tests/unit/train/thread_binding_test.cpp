@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
@@ -52,8 +53,11 @@ Run usual() {
 }
 
 /// Trains two steps on `ranks` ranks and returns the hash of the weights. `seen` gets the masks of all
-/// threads of the process after the steps of rank 0.
-std::string hash_after_steps(TrainerOptions const& options, int ranks, std::multiset<std::string>& seen) {
+/// threads of the process after the steps of rank 0. A worker binds itself when the system first schedules
+/// it, which can be after the steps. So this function waits, at most 20 s, until threads have all masks of
+/// `expected`.
+std::string hash_after_steps(TrainerOptions const& options, int ranks,
+                             std::vector<std::string> const& expected, std::multiset<std::string>& seen) {
   Run const run = usual();
   std::string hash;
   tessera::run(ranks, [&](comm::Comm comm) {
@@ -62,7 +66,13 @@ std::string hash_after_steps(TrainerOptions const& options, int ranks, std::mult
       (void)trainer.step(
           make_batch(step, comm.rank(), run.split, run.batch, run.sequence, run.vocabulary, run.mask_every));
     comm.transport().barrier();
-    if (comm.is_root()) seen = masks_of_threads();
+    auto const end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    auto const is_seen = [&](std::string const& mask) { return seen.count(mask) > 0; };
+    if (comm.is_root())
+      for (seen = masks_of_threads();
+           !std::all_of(expected.begin(), expected.end(), is_seen) && std::chrono::steady_clock::now() < end;
+           seen = masks_of_threads())
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
     std::string const own = hash_weights(trainer);
     if (comm.is_root()) hash = own;
     comm.transport().barrier();
@@ -163,19 +173,21 @@ TEST_CASE("bind_threads cores gives each thread of each rank its own core, and c
   if (all.size() < 2) return;
   TrainerOptions options = options_of(usual());
   options.threads = 2;
+  std::string const first = std::to_string(all[0]), second = std::to_string(all[1]),
+                    middle = std::to_string(all[all.size() / 2]);
   std::multiset<std::string> free, bound, split;
-  std::string const hash = hash_after_steps(options, 1, free);
+  std::string const hash = hash_after_steps(options, 1, {}, free);
   options.bind_threads = BindThreads::cores;
-  CHECK(hash_after_steps(options, 1, bound) == hash);
-  CHECK(free.count(std::to_string(all[0])) == 0);
-  CHECK(bound.count(std::to_string(all[0])) == 1);
-  CHECK(bound.count(std::to_string(all[1])) == 1);
+  CHECK(hash_after_steps(options, 1, {first, second}, bound) == hash);
+  CHECK(free.count(first) == 0);
+  CHECK(bound.count(first) == 1);
+  CHECK(bound.count(second) == 1);
   CHECK(affinity::detail::mask_of_thread() == all);
 
   options.threads = 1;
-  (void)hash_after_steps(options, 2, split);
-  CHECK(split.count(std::to_string(all[0])) == 1);
-  CHECK(split.count(std::to_string(all[all.size() / 2])) == 1);
+  (void)hash_after_steps(options, 2, {first, middle}, split);
+  CHECK(split.count(first) == 1);
+  CHECK(split.count(middle) == 1);
 }
 
 TEST_CASE("bind_threads cores refuses more threads than cores") {
