@@ -111,7 +111,7 @@ class Rank {
 };
 
 /// All ranks of the program. They connect once, because NCCL needs about a second to connect GPUs. Rank 0
-/// runs Google Benchmark and tells the other ranks what to run.
+/// runs Google Benchmark and sends each command to the other ranks.
 class Ranks {
  public:
   /// Measures one benchmark. Only rank 0 calls this function, while the other ranks are in follow().
@@ -139,8 +139,9 @@ class Ranks {
   }
 
  private:
-  /// Rank 0 tells the other ranks what to do next: to begin a benchmark, to run another iteration of it
-  /// (`again`), to end it, or to end the program. The ranks read the members between the two barriers.
+  /// Rank 0 sends the next command to the other ranks: begin a benchmark, run another iteration of the
+  /// benchmark (`again`), end the benchmark, or end the program. The ranks read the members between the two
+  /// barriers.
   void tell(Work const& work, bool again) {
     work_ = work;
     again_ = again;

@@ -189,7 +189,7 @@ for name in $(awk -F' *[|] *' 'NF > 1 && $1 != "h200" { print $1 }' <<< "$table"
     cp "$work/$name.json" "$folder/$name.json"
     echo "wrote $folder/$name.json"
   elif ! cmp -s "$work/$name.json" "$folder/$name.json"; then
-    echo "$folder/$name.json is not what benchmarks/machines.sh makes of $measured; run it" >&2
+    echo "$folder/$name.json differs from the output of benchmarks/machines.sh for $measured; run it" >&2
     diff "$folder/$name.json" "$work/$name.json" | head -n 6 >&2 || true
     good=no
   fi

@@ -113,8 +113,8 @@ inline ts::TrainerOptions options_of(Row const& row, Load const& load, std::stri
   return options;
 }
 
-/// Returns why a row cannot run: the rule that its recipe breaks, or what the build or the machine lacks.
-/// Returns an empty text if it can run. Does not check the free memory.
+/// Returns why a row cannot run: its recipe breaks a rule, or the build or the machine lacks something that
+/// the row needs. Returns an empty text if the row can run. Does not check the free memory.
 inline std::string reason_against(Machine const& machine, Row const& row) {
   auto const gpus = [](int count) { return std::to_string(count) + (count == 1 ? " GPU" : " GPUs"); };
   if (auto const rule = ts::broken_rule(row.recipe)) return std::string(*rule);
@@ -301,7 +301,8 @@ inline std::vector<Row> make_rows(Machine const& machine, Load const& load) {
   return made;
 }
 
-/// Returns what this machine and this build have for a device. `ranks` are the numbers of ranks to measure.
+/// Returns the parts of this machine and of this build that a device needs. `ranks` are the numbers of ranks
+/// to measure.
 inline Machine this_machine(ts::Device device, std::vector<int> ranks) {
   Machine machine;
   machine.device = device;

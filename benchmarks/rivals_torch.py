@@ -230,7 +230,7 @@ def measure(options):
 
 
 def row_of(options, program, world):
-    """Runs one row in processes of its own. Returns the row, or None after printing why there is none."""
+    """Runs one row in separate processes. Returns the row. If the row fails, prints the reason and returns None."""
     with tempfile.TemporaryDirectory() as folder:
         result = os.path.join(folder, "row.json")
         own = [os.path.abspath(__file__), "--measure", program, "--result", result, "--world", str(world)]

@@ -35,7 +35,7 @@ while [ $# -gt 0 ] && [ "$1" != -- ]; do
     --requeue) requeue=1; shift; continue ;;
     --gpus | --cpus | --per-node | --cpus-per-rank | --strategy | --data | --output | --program) [ $# -gt 1 ] || fail "$1 needs a value" ;;
     -h | --help) sed -n '3,/^#SBATCH/{/^#SBATCH/!s/^# \{0,1\}//p}' "$0"; exit ;;
-    *) fail "there is no option '$1'; --help lists the options, and flags of train follow --" ;;
+    *) fail "the option '$1' is not known; --help lists the options, and flags of train follow --" ;;
   esac
   case $1 in
     --gpus) ranks=$2 ;;
@@ -46,7 +46,7 @@ while [ $# -gt 0 ] && [ "$1" != -- ]; do
       cores=(--cpus-per-task="$2") ;;
     --strategy) strategy=$2 ;;
     --data)
-      [ -e "$2" ] || fail "there is no file $2; give --data a file or folder that exists on every node"
+      [ -e "$2" ] || fail "the file $2 does not exist; give --data a file or folder that exists on every node"
       data=(--data "$2") ;;
     --output) output=$2 ;;
     --program) program=$2 ;;
@@ -65,7 +65,7 @@ if [ -z "$program" ]; then
   repository=$(cd -- "$(dirname -- "$0")/../.." 2>/dev/null && pwd) || repository=''
   if [ -f "$repository/examples/slurm/train.sh" ]; then program=$repository/$program; fi
 fi
-command -v "$program" >/dev/null || fail "there is no program $program; build it, or give --program"
+command -v "$program" >/dev/null || fail "the program $program does not exist; build it, or give --program"
 output=${output:-runs/$strategy}
 mkdir -p "$output"
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # cmake -DROOT=<source folder> -DBUILD=<build folder> -DWORK=<folder> -DGENERATOR=<name> [-DNVCC=<nvcc>] -P cuda_examples.cmake
 # A project outside the tree compiles the GPU examples with the installed package: the tensor example and a trainer on one GPU.
-# Then each program runs without a GPU, and must report that there is no GPU.
+# Then each program runs without a GPU, and must report the missing GPU.
 cmake_minimum_required(VERSION 3.25)
 if(NOT NVCC)
   message(STATUS "skipped: nvcc was not found, so no GPU example can be compiled; put nvcc on PATH")

@@ -125,6 +125,6 @@ if(WRITE)
   file(WRITE "${PAGE}" "${made}")
 elseif(NOT made STREQUAL text)
   file(WRITE "${WORK}/choosing.md" "${made}")
-  message(FATAL_ERROR "${PAGE} is not what plan says; see ${WORK}/choosing.md, or make it so:\n"
+  message(FATAL_ERROR "${PAGE} differs from the output of plan; see ${WORK}/choosing.md, or update it:\n"
                       "  cmake -DPLAN=${PLAN} -DPAGE=${PAGE} -DWORK=${WORK} -DWRITE=ON -P ${CMAKE_CURRENT_LIST_FILE}")
 endif()

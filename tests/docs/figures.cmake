@@ -114,7 +114,7 @@ function(keep file text)
   endif()
   get_filename_component(name "${file}" NAME)
   file(WRITE "${WORK}/${name}" "${text}")
-  set(complaints "${complaints}\n  ${file} is not what docs/results/h200-2026-11-25 says; see ${WORK}/${name}" PARENT_SCOPE)
+  set(complaints "${complaints}\n  ${file} differs from docs/results/h200-2026-11-25; see ${WORK}/${name}" PARENT_SCOPE)
 endfunction()
 
 set(begins "<!-- from docs/results -->\n")

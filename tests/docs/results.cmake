@@ -81,7 +81,7 @@ foreach(folder IN LISTS folders)
       execute_process(COMMAND ${CMAKE_COMMAND} -E compare_files "${drawn}/${file}" "${place}/${file}"
         RESULT_VARIABLE differs OUTPUT_QUIET ERROR_QUIET)
       if(differs)
-        string(APPEND complaints "\n  docs/results/${folder}/${file} is not what report draws; see ${drawn}/${file}")
+        string(APPEND complaints "\n  docs/results/${folder}/${file} differs from the output of report; see ${drawn}/${file}")
       endif()
     endforeach()
     string(FIND "${index}" "(${folder}/${page}.md)" linked)

@@ -37,7 +37,7 @@ END {
       else if (state[key] != "ok") fail(on reason[key])
       else if (state[wanted] != "ok") fail("zs0 without offload and recomputation did not pass, so its weights cannot be compared")
       else if (hash[key] !~ /^[0-9a-f]+$/ || hash[key] != hash[wanted])
-        fail(on "its weights are not those of zs0 without offload and recomputation")
+        fail(on "its weights differ from the weights of zs0 without offload and recomputation")
     }
     if (status == "passed" && refused > 0) { status = "refused"; why = refused == count ? refusal : refused_on refusal }
     printf "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", family, device, s[i], p[j], o[k], r[l], adapters, mesh, status, run, why == "" ? "-" : why

@@ -32,7 +32,7 @@ TEST_CASE("info: the JSON is complete") {
   sh.refuses("info", "1 | --json no/such/out.json | no/such/out.json");
 }
 
-TEST_CASE("info: the number of cores is that of the affinity mask") {
+TEST_CASE("info: the number of cores is the number of cores in the affinity mask") {
   Shell const sh;
   int const core = tessera::affinity::allowed_cores().front();
   if (sh.run("taskset -c " + std::to_string(core) + " true").code != 0) return;

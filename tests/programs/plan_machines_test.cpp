@@ -133,7 +133,7 @@ TEST_CASE(
       "plan --machine a100-80gb --gpus 1 --model llama-2-13b --precisions bf16 --prefer speed --no-search "
       "--offloads cpu_optimizer,cpu_full",
       R"(\npick for .*_offcpu.*, .* ms a step, [0-9,]+ tok/s predicted, )");
-  // The user's limit replaces that of the machine, and a measured link is not called link data.
+  // The user's limit replaces the limit of the machine, and a measured link is not called link data.
   std::string const own = sh.passes(
       "plan --machine h200 --gpus 4 --model gpt2 --memory 40GiB --precisions bf16 "
       "--offloads none --prefer speed --no-search");
@@ -214,7 +214,7 @@ TEST_CASE(
   CHECK(sh.run(script + "--check").code == 0);
   sh.passes(R"(cp -r "$TESSERA_SOURCE"/examples/machines .)");
   sh.write("machines/l4.json", replaced(l4(), R"("seconds":[0-9.e-]+)", R"("seconds":0.5)"));
-  sh.ends(1, script + "--check machines 2>&1", "l4.json is not what benchmarks/machines.sh makes");
+  sh.ends(1, script + "--check machines 2>&1", "l4.json differs from the output of benchmarks/machines.sh");
   for (std::string const arguments : {"--chek", "-h", "--check --check", "--check a b"})
     sh.ends(2, script + arguments + " 2>&1",
             R"(is not a valid list of arguments; give \[--check \| --fold FILE\] \[FOLDER\])");

@@ -107,7 +107,7 @@ TEST_CASE("prediction: without --prefer the pick offloads least, then recomputes
   std::string const llama =
       "plan --model llama-2-7b --gpus 4 --device cuda --memory 80GB --sequence 4096 --batch 4 --precisions "
       "bf16 --no-search --stages 0,1,2,3 ";
-  // Each list is what is left if the pick of the line before is taken out.
+  // Each list is the list of the line before without the offload that was picked there.
   for (auto const& row : test::table(R"(
       none,nvme,infinity,nvme_optimizer,nvme_parameters,cpu_full,cpu_optimizer | zs3_bf16_gpus4_bs4_sl4096_offcpu,
       nvme,infinity,nvme_optimizer,nvme_parameters,cpu_full | zs0_bf16_gpus4_bs4_sl4096_offcpufull,

@@ -273,7 +273,8 @@ TEST_CASE("plan: an epoch of a user's own text has as many samples and steps as 
       4 | --data text.txt --samples 100000 | 100000)");
 }
 
-TEST_CASE("plan: if the pick offloads, it names what would fit without offload, and this fits") {
+TEST_CASE(
+    "plan: if the pick offloads, it names flags of a training without offload, and this training fits") {
   Plan const sh;
   std::string const large =
       "--model gpt2-large --device cuda --memory 24GB --sequence 1024 --precisions bf16 --no-search "
@@ -287,14 +288,14 @@ TEST_CASE("plan: if the pick offloads, it names what would fit without offload, 
     sh.rows(large + row[0] + " " + row[1], R"(\npick for .*sl1024(_recompute-block)?,)");
     sh.rows(large + ranks + " " + row[2], R"(\npick for .*sl1024_acc[0-9],)");
   }
-  // With recomputation, only the batch remains. If even one sample does not fit, there is no hint.
+  // With recomputation, only the batch remains. If even one sample does not fit, plan gives no hint.
   sh.rows(large + "--ranks 1 --batch 64 --recompute block",
           R"(\n  would fit without offload: --batch [0-9]+ --accumulation [0-9]+\n)");
   for (std::string const& none : {large + "--ranks 1 --batch 4", large + "--ranks 1 --batch 1 --memory 10GB"})
     CHECK_FALSE(test::has(sh.passes("plan " + none), "would fit without offload"));
 }
 
-TEST_CASE("plan: the help says what the defaults and the picks are, and which times are missing") {
+TEST_CASE("plan: the help explains the defaults and the picks, and names the missing times") {
   Plan const sh;
   std::string const help = test::replaced(sh.passes("plan --help"), R"(\s+)", " ");
   for (char const* text : {"the default is for quick comparisons, so give your own",

@@ -208,7 +208,7 @@ TEST_CASE("train config: --from says how far the rate and the peak memory are fr
   sh.passes(again, "the row has no spread");
   CHECK(against().at("within_row_spread") == nullptr);
 
-  // If the run differs from the row, the differences in the log are null, and the line says what differs.
+  // If the run differs from the row, the differences in the log are null, and the line gives the reasons.
   sh.passes(again + "--batch 1 --stage 3",
             R"(\nnot compared with row )" + name +
                 R"( of rows.json, because of another sharding \(zs3, in the row )"

@@ -36,7 +36,7 @@ TEST_CASE("train slurm: the default program belongs to the repository of the scr
       "--gpus 4 --data text.txt -- --steps 3",
       "^srun .*/repository/build/cuda/bin/train --device cuda --stage zs2 --data text.txt .*--steps 3\n$");
   CHECK(sh.run("SLURM_JOB_ID=7 spool/slurm_script --gpus 4").err ==
-        "train.sh: there is no program build/cuda/bin/train; build it, or give --program\n");
+        "train.sh: the program build/cuda/bin/train does not exist; build it, or give --program\n");
 }
 
 TEST_CASE("train slurm: missing data and a missing program are refused before the job is submitted") {
@@ -45,11 +45,13 @@ TEST_CASE("train slurm: missing data and a missing program are refused before th
   CHECK(data.code == 2);
   CHECK(data.out == "");
   CHECK(data.err ==
-        "train.sh: there is no file nowhere.bin; give --data a file or folder that exists on every node\n");
+        "train.sh: the file nowhere.bin does not exist; give --data a file or folder that exists on every "
+        "node\n");
   CHECK_FALSE(sh.exists("runs"));
   sh.passes("rm repository/build/cuda/bin/train");
   auto const program = sh.run(sh.script + "--gpus 4 --data text.txt");
   CHECK(program.code == 2);
-  test::shows(program.err, "^train.sh: there is no program /.*/repository/build/cuda/bin/train; build it");
+  test::shows(program.err,
+              "^train.sh: the program /.*/repository/build/cuda/bin/train does not exist; build it");
   CHECK_FALSE(sh.exists("runs"));
 }

@@ -58,7 +58,7 @@ def recorded(path):
 
 
 def run(block):
-    """Runs a block of the page in a process, since wandb completes its files when the process ends. Returns what W&B recorded:
+    """Runs a block of the page in a process, since wandb completes its files when the process ends. Returns the records of W&B:
     a history for each name of a run."""
     shutil.rmtree("wandb", ignore_errors=True)
     subprocess.run([sys.executable, "-c", block], check=True)

@@ -23,7 +23,7 @@ struct LaunchFlags {
 };
 
 /// Makes `line` refuse the flags of launchers, such as --num_gpus, with a message that says where they
-/// belong. `instead` says what to do without a launcher.
+/// belong. `instead` is the advice for a user without a launcher.
 void advise_on_launcher_flags(CommandLine& line, std::string const& instead);
 
 /// Adds the flags --log-ranks and --local_rank to `line`. The values are stored in `flags`. Refuses flags of

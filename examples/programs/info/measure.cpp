@@ -83,7 +83,7 @@ struct Probe {
 };
 
 /// Returns the training runs to time, the most informative first.
-std::vector<Probe> probes_of(Measuring const& what) {
+std::vector<Probe> probes_of(Measuring const& measuring) {
   auto const size = [](int heads, int channels, std::int64_t batch, std::int64_t sequence,
                        std::int64_t vocabulary = 256) {
     return Size{"heads=" + std::to_string(heads) + ",channels=" + std::to_string(channels), 2, batch,
@@ -93,27 +93,28 @@ std::vector<Probe> probes_of(Measuring const& what) {
   std::vector<Size> sizes = {size(4, 128, 8, 128), size(12, 768, 1, 128, 8192), size(6, 384, 2, 256),
                              size(2, 64, 4, 64),   size(4, 128, 2, 512),        size(4, 256, 4, 128, 4096),
                              size(4, 128, 1, 64),  size(2, 32, 2, 16)};
-  if (!info_of(what.device).on_cores)
+  if (!info_of(measuring.device).on_cores)
     sizes = {size(12, 768, 32, 128, large),  size(12, 768, 8, 1024, large),
              size(25, 1600, 8, 1024, large), size(12, 768, 32, 1024, large),
              size(16, 1024, 4, 512, large),  size(4, 256, 16, 256, 4096),
              size(20, 1280, 2, 128, large),  size(12, 768, 4, 4096, large),
              size(32, 2048, 4, 512, large),  size(4, 128, 8, 128)};
   std::vector<Probe> probes;
-  if (what.model) probes.push_back({{what.model->name, 0, what.batch, what.sequence}, plain});
+  if (measuring.model)
+    probes.push_back({{measuring.model->name, 0, measuring.batch, measuring.sequence}, plain});
   probes.push_back({sizes[0], plain});
-  if (!what.nvme_path.empty()) probes.push_back({sizes[0], {"zero3", "nvme", "none"}});
+  if (!measuring.nvme_path.empty()) probes.push_back({sizes[0], {"zero3", "nvme", "none"}});
   probes.push_back({sizes[1], plain});
   for (Kind const& kind : others) probes.push_back({sizes[0], kind});
   probes.push_back({sizes[2], plain});
   probes.push_back({sizes[2], with_all_on_host});
-  if (!what.nvme_path.empty()) probes.push_back({sizes[2], {"zero3", "nvme", "none"}});
+  if (!measuring.nvme_path.empty()) probes.push_back({sizes[2], {"zero3", "nvme", "none"}});
   for (std::size_t at = 3; at < sizes.size(); ++at) probes.push_back({sizes[at], plain});
   // On a GPU the models get six layers instead of two, for two reasons. The first work that the host enqueues
   // in a step takes longer than later work. Also, a GPU's clocks depend on its power: with two layers the
   // products of the head would dominate the power, unlike in most models. Models with state on disk keep two
   // layers, since only the times of their moves are used.
-  if (!info_of(what.device).on_cores)
+  if (!info_of(measuring.device).on_cores)
     for (Probe& probe : probes)
       if (probe.size.layers > 0 && probe.kind.offload != "nvme") probe.size.layers = 6;
   return probes;
@@ -252,9 +253,9 @@ void time_steps(comm::Comm& comm, cli::ModelChoice const& model, RecipeTable con
 /// Trains a few steps of the training run `probe` and adds the times of their schedule entries to
 /// `collected`. Does nothing if this build does not have the recipe, or if a built-in model does not fit into
 /// memory.
-void run(Probe const& probe, Measuring const& what, std::string_view precision, int ranks,
+void run(Probe const& probe, Measuring const& measuring, std::string_view precision, int ranks,
          Collected& collected) {
-  RecipeTable const recipe = parse_recipe({.device = name_of(what.device),
+  RecipeTable const recipe = parse_recipe({.device = name_of(measuring.device),
                                            .sharding = probe.kind.sharding,
                                            .precision = precision,
                                            .offload = probe.kind.offload,
@@ -262,14 +263,14 @@ void run(Probe const& probe, Measuring const& what, std::string_view precision, 
   if (broken_rule(recipe) || unavailable_reason(recipe)) return;
   bool const own = probe.size.layers == 0;
   cli::ModelChoice const model =
-      cli::with_sizes(own ? *what.model
+      cli::with_sizes(own ? *measuring.model
                           : cli::model_choice("--model", "layers=" + std::to_string(probe.size.layers) + "," +
                                                              probe.size.model),
-                      probe.size.sequence, own && what.model->named ? 0 : probe.size.vocabulary);
+                      probe.size.sequence, own && measuring.model->named ? 0 : probe.size.vocabulary);
   TrainerOptions options;
   options.batch = static_cast<int>(probe.size.batch);
   options.sequence = static_cast<int>(probe.size.sequence);
-  options.nvme_directory = what.nvme_path;
+  options.nvme_directory = measuring.nvme_path;
   try {
     run_ranks(recipe, ranks, [&](comm::Comm& comm) { time_steps(comm, model, recipe, options, collected); });
   } catch (Error const& error) {
@@ -293,43 +294,43 @@ std::string link_text(Device device) {
   return "NCCL " + facts.transport + " between the GPUs of this host";
 }
 
-/// Times all training runs, again and again, until `what.seconds` have passed. Returns the times. Writes to
-/// `skipped_text` a sentence that says how many of the runs were not timed, or how often each run was timed.
-/// Adds a line with the speed of the disk if state on disk was timed.
-cli::MachineTimes measured(Measuring const& what, std::string& skipped_text) {
+/// Times all training runs, again and again, until `measuring.seconds` have passed. Returns the times. Writes
+/// to `skipped_text` a sentence that says how many of the runs were not timed, or how often each run was
+/// timed. Adds a line with the speed of the disk if state on disk was timed.
+cli::MachineTimes measured(Measuring const& measuring, std::string& skipped_text) {
   auto const start = Clock::now();
   cli::CollectiveTimes collectives;
   RecipeTable const first =
-      parse_recipe({.device = name_of(what.device), .precision = what.precisions.front()});
-  for (int const ranks : what.ranks) time_collectives(first, ranks, collectives);
+      parse_recipe({.device = name_of(measuring.device), .precision = measuring.precisions.front()});
+  for (int const ranks : measuring.ranks) time_collectives(first, ranks, collectives);
   Collected collected;
   std::size_t done = 0;
-  std::vector<Probe> const probes = probes_of(what);
-  std::size_t const all = probes.size() * what.ranks.size() * what.precisions.size();
+  std::vector<Probe> const probes = probes_of(measuring);
+  std::size_t const all = probes.size() * measuring.ranks.size() * measuring.precisions.size();
   auto const is_over = [&] {
     return cli::decided_by_first_process(
-        done > 0 && std::chrono::duration<double>(Clock::now() - start).count() >= what.seconds);
+        done > 0 && std::chrono::duration<double>(Clock::now() - start).count() >= measuring.seconds);
   };
   while (!is_over())  // one round
     for (Probe const& probe : probes)
-      for (int const ranks : what.ranks)
-        for (std::string const& precision : what.precisions) {
+      for (int const ranks : measuring.ranks)
+        for (std::string const& precision : measuring.precisions) {
           if (is_over()) break;
-          run(probe, what, precision, ranks, collected);
+          run(probe, measuring, precision, ranks, collected);
           ++done;
         }
-  cli::MachineTimes times(std::string(name_of(what.device)), machine_text(what.device));
+  cli::MachineTimes times(std::string(name_of(measuring.device)), machine_text(measuring.device));
   collected.give(times);
   if (!collectives.empty()) {
     collectives.source = times.source();
-    collectives.link = link_text(what.device);
+    collectives.link = link_text(measuring.device);
     times.set_collectives(std::move(collectives));
   }
   if (times.timings().empty() && cli::is_first_process())
     throw Error(ErrorKind::out_of_memory, "no model fits this machine, so nothing was measured");
   skipped_text = done < all
                      ? std::to_string(all - done) + " of " + std::to_string(all) +
-                           " trainings were left out after " + cli::fixed(what.seconds, 0) +
+                           " trainings were left out after " + cli::fixed(measuring.seconds, 0) +
                            " s; raise --measure-time to time them"
                      : "every training was timed " +
                            cli::fixed(static_cast<double>(done) / static_cast<double>(all), 1) + " times";
@@ -361,60 +362,60 @@ constexpr char measure_examples[] =
 int measure(int argc, char const* const* argv) {
   cli::CommandLine line("info", "Times the operations of steps on this machine, and writes them to a file.",
                         measure_examples);
-  Measuring what;
+  Measuring measuring;
   std::filesystem::path file;
-  std::string model, device(name_of(what.device));
+  std::string model, device(name_of(measuring.device));
   line.path("--measure", "FILE", file, "the file to write");
   line.choice("--device", {std::string(Cpu::name), std::string(Cuda::name)}, device, "the device to time");
-  line.list("--precisions,--precision", "NAME,...", cli::joined(what.precisions, ","),
+  line.list("--precisions,--precision", "NAME,...", cli::joined(measuring.precisions, ","),
             "the precisions to time", [&](std::string const& flag, cli::Names const& items) {
               cli::Names known;
               for (std::string_view const name : choice_names<slot::precision>()) known.emplace_back(name);
-              what.precisions.clear();
-              for (auto const& item : items) what.precisions.push_back(cli::choice(flag, item, known));
+              measuring.precisions.clear();
+              for (auto const& item : items) measuring.precisions.push_back(cli::choice(flag, item, known));
             });
-  line.integer_list("--ranks,--gpus", what.ranks,
+  line.integer_list("--ranks,--gpus", measuring.ranks,
                     "time with this many ranks; default: 1, compare's number, and on a CPU one rank per core",
                     1, 64);
   line.text("--model", "NAME", model, "measure two layers of this model too, at its own sizes");
-  line.integer("--batch", what.batch, "sequences in a micro-batch of that model", 1, 1 << 20);
-  line.integer("--sequence", what.sequence, "tokens in a sequence of that model", 1, 1 << 20);
-  line.path("--nvme-path", "FOLDER", what.nvme_path, "measure state on this folder's disk too");
-  line.real("--measure-time", what.seconds, "seconds after which no further training starts",
+  line.integer("--batch", measuring.batch, "sequences in a micro-batch of that model", 1, 1 << 20);
+  line.integer("--sequence", measuring.sequence, "tokens in a sequence of that model", 1, 1 << 20);
+  line.path("--nvme-path", "FOLDER", measuring.nvme_path, "measure state on this folder's disk too");
+  line.real("--measure-time", measuring.seconds, "seconds after which no further training starts",
             {.min = 0.0, .max = 86400.0});
   cli::LaunchFlags launch;
   cli::add_launch_flags(line, launch);
   if (!line.parse(argc, argv)) return 0;
   cli::join_launch(line, launch);
-  what.device = device_named(device);
+  measuring.device = device_named(device);
   if (model.empty())
     for (char const* flag : {"--batch", "--sequence"})
       if (line.given(flag)) cli::refuse(std::string(flag) + " needs a model; give --model");
-  if (!model.empty()) what.model = cli::model_choice("--model", model);
-  cli::ProgramFiles(line, {what.model ? what.model->folder : std::filesystem::path()}).check();
+  if (!model.empty()) measuring.model = cli::model_choice("--model", model);
+  cli::ProgramFiles(line, {measuring.model ? measuring.model->folder : std::filesystem::path()}).check();
   if (cli::is_first_process()) check_writable(file);
-  cli::check_nvme_path(what.nvme_path);
-  need_device(what.device);
-  for (std::string const& precision : what.precisions) {
-    RecipeTable const recipe = parse_recipe({.device = name_of(what.device), .precision = precision});
+  cli::check_nvme_path(measuring.nvme_path);
+  need_device(measuring.device);
+  for (std::string const& precision : measuring.precisions) {
+    RecipeTable const recipe = parse_recipe({.device = name_of(measuring.device), .precision = precision});
     if (auto const rule = broken_rule(recipe))
       throw Error(ErrorKind::config, cli::in_flags(std::string(*rule)));
     if (auto const reason = unavailable_reason(recipe)) throw Error(ErrorKind::unsupported, *reason);
   }
-  if (what.ranks.empty()) what.ranks = usual_ranks(what.device);
+  if (measuring.ranks.empty()) measuring.ranks = usual_ranks(measuring.device);
   if (!model.empty()) {
-    if (auto const reason = cli::model_refusal(*what.model)) throw Error(ErrorKind::config, *reason);
-    for (auto& [name, number] : what.model->sizes.numbers)
+    if (auto const reason = cli::model_refusal(*measuring.model)) throw Error(ErrorKind::config, *reason);
+    for (auto& [name, number] : measuring.model->sizes.numbers)
       if (name == "layers") number = std::min(number, 2.0);
     // throws if the sequence is longer than the model's positions
-    (void)cli::with_sizes(*what.model, what.sequence, 0);
+    (void)cli::with_sizes(*measuring.model, measuring.sequence, 0);
   }
-  cli::NvmeFolder const folder(what.nvme_path, !what.nvme_path.empty());
-  if (!what.nvme_path.empty()) what.nvme_path = folder.path();
+  cli::NvmeFolder const folder(measuring.nvme_path, !measuring.nvme_path.empty());
+  if (!measuring.nvme_path.empty()) measuring.nvme_path = folder.path();
   std::string skipped_text;
-  cli::MachineTimes times = measured(what, skipped_text);
+  cli::MachineTimes times = measured(measuring, skipped_text);
   if (!cli::is_first_process()) return 0;
-  cli::Json const environment = cli::environment(device_facts(what.device));
+  cli::Json const environment = cli::environment(device_facts(measuring.device));
   // NVML gives the memory of the GPUs; it is null without NVML.
   if (cli::Json const gpus = environment.value("gpus", cli::Json()); !gpus.empty())
     if (cli::Json const memory = gpus[0].value("memory_bytes", cli::Json()); memory.is_number())

@@ -44,8 +44,8 @@ double worth(Planned const& row, Preference preferred) {
 
 /// Returns a predicted rate as text: "12,345 tok/s predicted from link data (40% of the step guessed)". The
 /// words "from link data" are left out if no time was computed from the data sheet of the link between GPUs.
-/// The guessed part is the share of the step for which there are no measured times. It is left out if it is
-/// at most a tenth.
+/// The guessed part is the share of the step without measured times. The text leaves the guessed part out if
+/// it is at most a tenth.
 std::string rate_text(cli::Prediction const& predicted) {
   auto const rate = predicted.tokens_per_second();
   if (!rate) return "its speed is not known";

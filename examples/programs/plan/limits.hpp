@@ -21,7 +21,7 @@ struct LimitFlags {
   std::int64_t memory = 0, host_memory = 0, nvme_memory = 0;
   std::filesystem::path nvme_path;
   /// The device of another machine and its memory, which is the limit if --memory is not given; "" and 0 if
-  /// there is no such machine.
+  /// the user chose no other machine.
   std::string machine;
   std::int64_t machine_memory = 0;
 };

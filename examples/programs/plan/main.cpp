@@ -84,12 +84,13 @@ Preference preference_of(Settings const& settings) {
 
 void declare(cli::CommandLine& line, Settings& settings) {
   cli::add_matrix_flags(line, settings.matrix);
-  line.custom("--vocabulary", "N", "",
-              "tokens of the vocabulary; default: a named model's own, the --tokenizer's, that of --data, or "
-              "256, as for text",
-              [&](std::string const& flag, std::string const& value) {
-                settings.data.vocabulary = cli::parse_integer(flag, value, 1, (std::int64_t{1} << 31) - 1);
-              });
+  line.custom(
+      "--vocabulary", "N", "",
+      "tokens of the vocabulary; default: the vocabulary of a named model, of --tokenizer or of --data; "
+      "otherwise 256, as for text",
+      [&](std::string const& flag, std::string const& value) {
+        settings.data.vocabulary = cli::parse_integer(flag, value, 1, (std::int64_t{1} << 31) - 1);
+      });
   cli::add_freeze_flag(line, settings.freeze, settings.trainer);
   cli::add_lora_flag(line, settings.trainer.lora, settings.lora);
   add_limit_flags(line, settings.limits);
@@ -199,7 +200,7 @@ class Planning {
     return twin && same_plan(planned(point).row, planned(*twin).row) ? twin : nullptr;
   }
 
-  /// Returns the row with all figures that the settings ask for.
+  /// Returns the row with all figures that the settings select.
   Planned const& complete(Point const& point) {
     State& state = planned(point);
     if (state.is_complete) return state.row;
@@ -254,8 +255,8 @@ class Planning {
   std::map<std::string, double> fastest_;
 };
 
-/// Returns the vocabulary of a model whose own one is not known: that of the data or of the tokenizer; 256,
-/// the number of bytes, if there is neither.
+/// Returns the vocabulary of a model without a known vocabulary: the vocabulary of the data or of the
+/// tokenizer. Without data and tokenizer, returns 256, the number of bytes.
 std::int64_t text_vocabulary(Settings const& settings, std::optional<cli::DataSets> const& data) {
   if (data) return data->vocabulary();
   cli::SharedTokenizer const tokenizer = cli::open_tokenizer(settings.data);

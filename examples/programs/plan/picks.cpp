@@ -115,8 +115,8 @@ std::string without_offload_text(std::vector<Planned> const& rows, Planned const
   return ways.empty() ? "" : "  would fit without offload: " + cli::joined(ways, " or ") + "\n";
 }
 
-/// Returns a line with the predicted duration of an epoch and of --epochs; "" if neither samples nor epochs
-/// were asked for. As in `train`, each epoch begins with a new step.
+/// Returns a line with the predicted duration of an epoch and of --epochs; "" if the settings have neither
+/// samples nor epochs. As in `train`, each epoch begins with a new step.
 std::string epochs_text(Planned const& row, Settings const& settings) {
   if (row.epoch_samples == 0)
     return settings.epochs > 0 ? "  for the time of an epoch, give --data, or --samples, the number of "

@@ -16,7 +16,8 @@ using namespace tessera;
 namespace planning {
 
 /// Returns for each family of rows the row that `plan` recommends, with reasons, the time of an epoch and a
-/// hint how the training would fit without offload. If no row of a family fits, says what would fit.
+/// hint how the training would fit without offload. If no row of a family fits, the text names the row
+/// nearest to the limits, and the largest batch and sequence that fit.
 std::string picks_text(std::vector<Planned> const& rows, MemoryLimit const& limit, Settings const& settings,
                        Preference preferred);
 

@@ -89,9 +89,9 @@ class MachineTimes {
 
   /// Returns the predicted time of a training step of the plan. `costs` are the costs of its entries. The
   /// transfer of the batch to the device is not included. The time of a collective is its time in trainings
-  /// with the same number of ranks, or on the CPU with any number of ranks. If there is no such time, the
-  /// time is computed from `collectives()`. On GPUs, collectives whose times are computed in this way share
-  /// the link. If all trainings on GPUs had one rank, computations run slower while these collectives run
+  /// with the same number of ranks, or on the CPU with any number of ranks. Without such a measurement,
+  /// the time is computed from `collectives()`. On GPUs, collectives with computed times share the link. If
+  /// all trainings on GPUs had one rank, computations run slower while these collectives run
   /// (CollectiveTimes::slowdown). If the time of an entry is unknown, returns nullopt and stores the kind of
   /// the entry in `unknown`.
   std::optional<PredictedStep> step(StepPlan const& plan, std::vector<Cost> const& costs,

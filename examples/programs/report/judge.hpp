@@ -51,9 +51,10 @@ RowList smallest_of(RowList rows);
 void complete_rows(Inputs& inputs, std::size_t first, results::Row const& rows,
                    results::Row const& environment);
 
-/// Returns a few sentences about the measured rows of `inputs`: what ran, and for each model the fastest row,
-/// the row with the least memory and the row with the best efficiency. No row is called the best if its lead
-/// is within the deviations. Also compares precisions and the utilization of GPUs.
+/// Returns a few sentences about the measured rows of `inputs`: the number of rows of each status, and for
+/// each model the fastest row, the row with the least memory and the row with the best efficiency. No row is
+/// called the best if its lead is within the deviations. Also compares precisions and the utilization of
+/// GPUs.
 std::vector<std::string> verdict(Inputs const& inputs);
 
 }  // namespace reporting

@@ -62,10 +62,10 @@ void declare(cli::CommandLine& line, Settings& settings) {
               [&](std::string const&, cli::Names const& values) {
                 settings.folders.assign(values.begin(), values.end());
               });
-  line.integer(
-      "--warmup", settings.warmup,
-      "first steps of each step log that --summarize does not time; default: those of its comparison, or 1",
-      0, 1 << 30);
+  line.integer("--warmup", settings.warmup,
+               "first steps of each step log that --summarize does not time; default: the warmup of its "
+               "comparison, or 1",
+               0, 1 << 30);
   cli::add_published_flag(line, settings.published);
   line.group("Outputs");
   line.path("--html", "FILE", settings.html, "one page, for screens and paper; - is standard output");

@@ -382,7 +382,7 @@ Table environment_table(Inputs const& inputs) {
 Table repeat_table(Inputs const& inputs) {
   Table table{"repeat", "How to repeat it", {}, {}, {}, {}, {}};
   table.commands = true;
-  table.columns = {{"what", "", false}, {"command", "", false}};
+  table.columns = {{"rows", "", false}, {"command", "", false}};
   for (Source const& source : inputs.sources)
     if (!source.command.empty()) table.cells.push_back({"all of " + source.label, source.command});
   RowList const rows = pointers(inputs.rows);

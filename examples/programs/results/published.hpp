@@ -32,8 +32,8 @@ using PublishedModels = std::map<std::string, std::string>;
 void add_published(std::vector<results::Row>& rows, Names const& comparisons,
                    PublishedModels const& models = {});
 
-/// Returns sentences about the published comparison `name`: the machine, the source, what is assumed because
-/// it was not published, and the differences in method. Returns "" if no comparison has this name.
+/// Returns sentences about the published comparison `name`: the machine, the source, the assumptions about
+/// unpublished settings, and the differences in method. Returns "" if no comparison has this name.
 std::string published_about(std::string const& name);
 
 /// Returns one table for each given comparison, if our rows repeat at least one of its rows. The table has

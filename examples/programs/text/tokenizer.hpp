@@ -70,9 +70,9 @@ class Tokenizer {
   /// (`hash`).
   std::string const& description() const { return description_; }
   std::string const& hash() const { return hash_; }
-  /// Returns all files that were read, with those of special tokens and settings.
+  /// Returns all files that were read, including the files of special tokens and settings.
   std::vector<TokenizerFile> const& files() const { return files_; }
-  /// Sets what the three functions above return. Only `open` calls it.
+  /// Sets the results of the three functions above. Only `open` calls it.
   void set_source(std::string description, std::string hash, std::vector<TokenizerFile> files) {
     description_ = std::move(description);
     hash_ = std::move(hash);

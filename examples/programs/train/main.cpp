@@ -30,9 +30,9 @@ constexpr char examples[] =
     "  train --config ds_config.json --ranks 4     a DeepSpeed configuration; --print-config shows its "
     "meaning\n"
     "  train --from compare.json --best            repeat the fastest row of a comparison\n"
-    "An interrupted run ends after its step. It then writes what --checkpoint, --save and --save-adapter "
-    "name, and\nwithout these flags it saves nothing. If the reader of its output is gone and it writes no "
-    "file, it ends after its\nstep with exit code 141.\n";
+    "An interrupted run ends after its step. It then writes the files of --checkpoint, --save and\n"
+    "--save-adapter. Without these flags it saves nothing. If the reader of its output is gone and it\n"
+    "writes no file, it ends after its step with exit code 141.\n";
 
 /// Prints a warning if the weights come from a folder with a tokenizer, but text is read as bytes.
 void warn_of_tokenizer(cli::Settings const& settings) {

@@ -146,7 +146,7 @@ inline std::int64_t common_unit(std::vector<std::int64_t> const& products) {
   return unit;
 }
 
-/// Returns a text that says what to change if the global batch contradicts both the batch and the
+/// Returns a text that suggests changes if the global batch contradicts both the batch and the
 /// accumulation. A suggested change solves the equation of every relation in `relations`.
 inline std::string remedies_text(std::int64_t requested, std::vector<BatchRelation> const& relations,
                                  BatchNames const& names = {}) {

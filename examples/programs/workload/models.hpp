@@ -251,8 +251,8 @@ inline ModelChoice model_choice(std::string const& flag, std::string const& text
 }
 
 /// Returns the name of the known model that has the same sizes, positions and vocabulary as `model`, for
-/// example "gpt2-medium" for a folder with the downloaded weights of gpt2-medium. If there is no such known
-/// model, returns the model's own name. `model` must have its sizes (with_sizes).
+/// example "gpt2-medium" for a folder with the downloaded weights of gpt2-medium. If no known model
+/// matches, returns the name of `model`. `model` must have its sizes (with_sizes).
 inline std::string known_name(ModelChoice const& model) {
   std::string name = model.name;
   detail::for_each_named([&](ModelFamily const& family, NamedModel const& known) {

@@ -71,7 +71,7 @@ struct Binding {
 };
 inline thread_local Binding binding;
 
-/// An empty mask of the system for the cores 0 to `most` - 1. `set` is null if there is no memory.
+/// An empty mask of the system for the cores 0 to `most` - 1. `set` is null if the allocation failed.
 struct SystemMask {
   explicit SystemMask(std::size_t most)
       : bytes(CPU_ALLOC_SIZE(most)), set(CPU_ALLOC(most), [](cpu_set_t* allocated) { CPU_FREE(allocated); }) {

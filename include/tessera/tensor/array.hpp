@@ -55,7 +55,7 @@ concept HasMemory = requires {
 /// Cost: each array is one allocation. On a GPU the constructor allocates from the GPU that is current in the
 /// calling thread, and waits for it. The destructor waits for work that still uses the memory, because
 /// cudaFree does. So make arrays before a loop and not inside the loop. Throws Error(usage) for a shape that
-/// no array can have, and Error(out_of_memory) if there is no memory.
+/// no array can have, and Error(out_of_memory) if the allocation fails.
 template <class T, class Place = Cpu>
 class Array {
   static_assert(std::is_trivially_copyable_v<T> && !std::is_const_v<T>,

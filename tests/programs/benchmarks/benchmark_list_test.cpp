@@ -232,14 +232,14 @@ TEST_CASE("benchmark list: a benchmark that this machine cannot run has the reas
   CHECK(reason_on(one, "step/dp/fp32/none/recompute:block/gpus:1") == "");
 
   Machine none = large(Device::cuda);
-  none.no_device = "there is no GPU";
+  none.no_device = "no GPU was found";
   CHECK(Listed(none).runs.empty());
-  CHECK(reason_on(none, "step/zs2/bf16/none/gpus:4") == "there is no GPU");
+  CHECK(reason_on(none, "step/zs2/bf16/none/gpus:4") == "no GPU was found");
   CHECK(reason_on(none, "step/zs2/fp64/none/gpus:4").find("Precision<double> on CUDA") == 0);
 
   Machine diskless = large(Device::cpu);
-  diskless.no_folder = "there is no folder";
-  CHECK(reason_on(diskless, "step/zs3/fp16/infinity/ranks:4") == "there is no folder");
+  diskless.no_folder = "no folder was found";
+  CHECK(reason_on(diskless, "step/zs3/fp16/infinity/ranks:4") == "no folder was found");
   CHECK(reason_on(diskless, "step/zs3/fp16/cpu_full/ranks:4") == "");
 
   ModelFamily const& gpt2 = *model_families().front();

@@ -19,7 +19,7 @@ namespace cli = programs::cli;
 namespace compare = programs::compare;
 using namespace row_support;
 
-TEST_CASE("power and energy of GPUs stand in a row where every repeat knows them") {
+TEST_CASE("a row has the power and energy of its GPUs if every repeat measured them") {
   compare::Settings const settings = asked(lists());
   auto rows = measured(settings, 4, 2);
   CHECK(compare::result_rows(rows, settings)[0]["avg_power_w"].is_null());

@@ -78,7 +78,7 @@ TEST_CASE("verdicts: a slower row works or is a fallback if memory is short") {
   CHECK(verdicts({oom("zs0"), oom("zs1"), row("zs3", 90, 300)}) == "oom; oom; fallback");
 }
 
-TEST_CASE("verdicts: a row has none if too little was measured") {
+TEST_CASE("verdicts: a row has no verdict if too little was measured") {
   CHECK(verdicts({row("zs0", 100, 500)}) == "-");
   CHECK(verdicts({oom("zs0")}) == "oom");
   Candidate other = row("zs2", 90, 400);
@@ -247,7 +247,8 @@ TEST_CASE("verdicts: a disk below 5 GB/s gets a sentence") {
   CHECK(results::slow_disk_text(0.04).starts_with("the disk moved 0.040 GB/s"));
 }
 
-TEST_CASE("rows have figures against the base, and those of their program") {
+TEST_CASE(
+    "a row has its figures relative to the base, and the figures of the row that represents its program") {
   compare::Settings const settings = asked(lists());
   auto rows = measured(settings, 4, 2);
   constexpr std::int64_t mb = 1 << 20;

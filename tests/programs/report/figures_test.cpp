@@ -249,7 +249,7 @@ TEST_CASE("report: throughput, total time and time in collectives over ranks are
         std::string::npos);
 }
 
-TEST_CASE("report: what was not measured is no point, and unequal numbers of steps are no line") {
+TEST_CASE("report: a row without the measurement has no point, and rows with unequal steps have no line") {
   std::vector<Row> rows = scaled_rows("zs2");
   for (Row& row : rows) row[Number::comm_time_s].reset();
   rows[0][Number::steps] = 20.0;

@@ -235,7 +235,7 @@ TEST_CASE("report: times in the names of comparisons count, not the order in whi
   CHECK(files_of(folder.path / "results").front().filename() == "compare.json");
 }
 
-TEST_CASE("report: of a folder without a comparison all JSON files are read") {
+TEST_CASE("report: all JSON files of a folder without a comparison are read") {
   Folder const folder;
   folder.write("h200/sizes.json", old_document(3));
   folder.write("h200/rivals.json", "{}");

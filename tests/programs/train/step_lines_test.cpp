@@ -36,7 +36,8 @@ TEST_CASE("the time left of a run is estimated from three steps and three second
   CHECK_FALSE(cli::seconds_left(4, 8.0, 0));
 }
 
-TEST_CASE("the lines of a run are its first ten steps, one of a hundred, or those of --print-every") {
+TEST_CASE(
+    "train prints its first ten steps and about a hundred further ones, or the steps of --print-every") {
   using Steps = std::vector<std::int64_t>;
   CHECK(printed({.last = 12}, 12).size() == 12);
   CHECK(printed({.last = 1000}, 40) == Steps{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 20, 30, 40});

@@ -126,7 +126,7 @@ TEST_CASE("ranks that share a mask get disjoint cores, near their GPUs if these 
   CHECK(share_of(BindThreads::cores, {{-1, {2}}}, {-1, -1}, 0) == Cores{});
 }
 
-TEST_CASE("the number of cores is that of the affinity mask") {
+TEST_CASE("the number of cores is the number of cores in the affinity mask") {
   Cores const all = affinity::allowed_cores();
   std::thread([&] {
     REQUIRE(affinity::bind_thread({all.front()}) == 0);
