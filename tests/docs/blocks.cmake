@@ -30,6 +30,33 @@ function(next_block rest_name info_name code_name)
   set(${code_name} "${code}" PARENT_SCOPE)
 endfunction()
 
+# Removes the first piece of the text in the variable `text_name` and stores the piece in `piece_name`. The piece ends at the
+# first separator, which is removed too. Without a separator, the piece is the whole text.
+function(next_piece text_name separator piece_name)
+  set(piece "${${text_name}}")
+  set(rest "")
+  string(FIND "${piece}" "${separator}" end)
+  if(NOT end EQUAL -1)
+    string(LENGTH "${separator}" length)
+    math(EXPR length "${end} + ${length}")
+    string(SUBSTRING "${piece}" ${length} -1 rest)
+    string(SUBSTRING "${piece}" 0 ${end} piece)
+  endif()
+  set(${text_name} "${rest}" PARENT_SCOPE)
+  set(${piece_name} "${piece}" PARENT_SCOPE)
+endfunction()
+
+# Ends a check of pages. Fails with `complaints` if there are any. Fails with the text `nothing` if `checked`, the number of
+# checked things, is 0. Otherwise prints this number and the text `passed`.
+function(end_check title complaints checked passed nothing)
+  if(complaints)
+    message(FATAL_ERROR "${title}:${complaints}")
+  elseif(checked EQUAL 0)
+    message(FATAL_ERROR "${nothing}")
+  endif()
+  message(STATUS "${checked} ${passed}")
+endfunction()
+
 # Writes the blocks "cpp complete [NAME.hpp|NAME.cpp] [run]" of a page into a folder. Sets sources_name to the .cpp files and
 # runs_name to the ones marked "run".
 function(cut_page page folder sources_name runs_name)

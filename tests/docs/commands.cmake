@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # cmake -DBIN=folder of programs -DROOT=<repository> -DWORK=folder -DPAGES=page.md,... -P commands.cmake
 # Runs the command lines of compare, train and plan that are on pages. Adds --print-config, with which a program reads all
-# settings and trains nothing. The lines are the ones of blocks without a language or with "sh", and the texts in backticks that
-# begin with a program. Texts with "..." or with a placeholder in capital letters, such as FILE, are left out, and so are texts
-# that only name a flag, such as `train --from`. Makes the files that the lines read in WORK. A line with --init gets a small
-# model, because WORK has weights of a small model.
+# settings and trains nothing. The lines are the lines of blocks without a language or with "sh", and the texts in backticks
+# that begin with a program. Texts with "..." or with a placeholder in capital letters, such as FILE, are left out. Texts
+# that only name a flag, such as `train --from`, are left out too. Makes the files that the lines read in WORK. A line with
+# --init gets a small model, because WORK has weights of a small model.
 cmake_minimum_required(VERSION 3.25)
 include("${CMAKE_CURRENT_LIST_DIR}/blocks.cmake")
 file(REMOVE_RECURSE "${WORK}")
@@ -103,9 +103,4 @@ foreach(page IN LISTS PAGES)
     endif()
   endforeach()
 endforeach()
-if(complaints)
-  message(FATAL_ERROR "commands:${complaints}")
-elseif(checked EQUAL 0)
-  message(FATAL_ERROR "the pages have no command lines")
-endif()
-message(STATUS "${checked} command lines are accepted")
+end_check(commands "${complaints}" ${checked} "command lines are accepted" "the pages have no command lines")

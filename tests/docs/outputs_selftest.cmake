@@ -3,16 +3,10 @@
 # A page that quotes plan correctly passes. Each planted mistake is refused with a message that names it.
 cmake_minimum_required(VERSION 3.25)
 
-function(judge text wanted)
-  file(WRITE "${WORK}/page.md" "${text}")
-  execute_process(COMMAND ${CMAKE_COMMAND} "-DPLAN=${PLAN}" "-DPAGES=${WORK}/page.md" -P "${CMAKE_CURRENT_LIST_DIR}/outputs.cmake"
-    RESULT_VARIABLE status OUTPUT_VARIABLE output ERROR_VARIABLE output)
-  if(wanted STREQUAL "" AND NOT status EQUAL 0)
-    message(FATAL_ERROR "a correct page is refused:\n${output}")
-  elseif(NOT wanted STREQUAL "" AND (status EQUAL 0 OR NOT output MATCHES "${wanted}"))
-    message(FATAL_ERROR "a page is not refused with '${wanted}':\n${text}\nThe check says:\n${output}")
-  endif()
-endfunction()
+set(check outputs.cmake)
+set(page "${WORK}/page.md")
+set(options "-DPLAN=${PLAN}" "-DPAGES=${page}")
+include("${CMAKE_CURRENT_LIST_DIR}/judge.cmake")
 
 set(command "```sh\nbuild/cpu/bin/plan --version\n```\n")
 execute_process(COMMAND "${PLAN}" --version OUTPUT_VARIABLE version)

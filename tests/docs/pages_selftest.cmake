@@ -3,17 +3,11 @@
 # A clean page passes. Each planted mistake is refused with a message that names it.
 cmake_minimum_required(VERSION 3.25)
 
-function(judge text wanted)
-  file(REMOVE_RECURSE "${WORK}")
-  file(WRITE "${WORK}/troubleshooting.md" "${text}")
-  execute_process(COMMAND ${CMAKE_COMMAND} "-DROOT=${ROOT}" "-DPAGES=${WORK}" -P "${CMAKE_CURRENT_LIST_DIR}/pages.cmake"
-    RESULT_VARIABLE status OUTPUT_VARIABLE output ERROR_VARIABLE output)
-  if(wanted STREQUAL "" AND NOT status EQUAL 0)
-    message(FATAL_ERROR "a clean page is refused:\n${output}")
-  elseif(NOT wanted STREQUAL "" AND (status EQUAL 0 OR NOT output MATCHES "${wanted}"))
-    message(FATAL_ERROR "a page is not refused with '${wanted}':\n${text}\nThe check says:\n${output}")
-  endif()
-endfunction()
+file(REMOVE_RECURSE "${WORK}")
+set(check pages.cmake)
+set(page "${WORK}/troubleshooting.md")
+set(options "-DROOT=${ROOT}" "-DPAGES=${WORK}")
+include("${CMAKE_CURRENT_LIST_DIR}/judge.cmake")
 
 set(version "include/tessera/version.hpp")
 judge("A page about `${version}`.\n```cpp from=${version}\ninline   constexpr char\n// ...\nnamespace tessera {\ninline namespace v0\n```\n
