@@ -28,22 +28,6 @@ namespace {
 constexpr float not_finite[] = {std::numeric_limits<float>::quiet_NaN(),
                                 std::numeric_limits<float>::infinity()};
 
-/// Returns the sum of squares of the values [begin, end) in the order that the library documents. Value i is
-/// added to sum i % 16. The 16 sums are then added in pairs, 8 + 8, 4 + 4, 2 + 2 and 1 + 1.
-template <class T>
-compute_t<T> sum_of_squares(Array<T> const& values, std::int64_t begin, std::int64_t end) {
-  using S = compute_t<T>;
-  S sums[16] = {};
-  for (std::int64_t i = begin; i < end; ++i) {
-    S const value = static_cast<S>(values.values[static_cast<std::size_t>(i)]);
-    S& sum = sums[(i - begin) % 16];
-    sum = std::fma(value, value, sum);
-  }
-  for (int half_lanes = 8; half_lanes > 0; half_lanes /= 2)
-    for (int lane = 0; lane < half_lanes; ++lane) sums[lane] += sums[lane + half_lanes];
-  return sums[0];
-}
-
 }  // namespace
 
 TEST_CASE_TEMPLATE("norm partials sum squares by blocks of 4096 in the documented order", T, TESSERA_DTYPES) {
@@ -59,8 +43,8 @@ TEST_CASE_TEMPLATE("norm partials sum squares by blocks of 4096 in the documente
       Array<S> want({blocks});
       Array<float> want_rounded({blocks});
       for (std::int64_t block = 0; block < blocks; ++block) {
-        want.at(block) =
-            sum_of_squares(values, offset + block * 4096, offset + std::min(n, (block + 1) * 4096));
+        want.at(block) = reference::block_sum(values, offset + block * 4096,
+                                              offset + std::min(n, (block + 1) * 4096), true);
         want_rounded.at(block) = static_cast<float>(want.at(block));
       }
       OnPlace<T> from(values);

@@ -100,6 +100,23 @@ Array<T> poison(Shape const& shape) {
   return Array<T>(shape, T(std::numeric_limits<float>::quiet_NaN()));
 }
 
+/// Returns the sum of the values [begin, end), which are one block, or the sum of their squares. Adds in the
+/// order that the library documents: value begin + i is added to running sum i % 16. The 16 running sums are
+/// then added in pairs, 8 + 8, 4 + 4, 2 + 2 and 1 + 1.
+template <class T>
+compute_t<T> block_sum(Array<T> const& values, std::int64_t begin, std::int64_t end, bool squares) {
+  using S = compute_t<T>;
+  S sums[16] = {};
+  for (std::int64_t i = begin; i < end; ++i) {
+    S const value = static_cast<S>(values.values[static_cast<std::size_t>(i)]);
+    S& sum = sums[(i - begin) % 16];
+    sum = squares ? std::fma(value, value, sum) : sum + value;
+  }
+  for (int half_sums = 8; half_sums > 0; half_sums /= 2)
+    for (int i = 0; i < half_sums; ++i) sums[i] += sums[i + half_sums];
+  return sums[0];
+}
+
 /// Returns the (m, n) product of the matrices a and b, computed in double by three loops. `a_transposed` and
 /// `b_transposed` say whether a matrix is stored transposed.
 template <class A, class B>

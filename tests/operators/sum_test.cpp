@@ -25,24 +25,15 @@ using test::part;
 
 namespace {
 
-/// Returns the sum of the values [begin, begin + n), or of their squares, in the documented order. Value i of
-/// a block of 4096 values goes to running sum i % 16, and the running sums are added pairwise. Block i goes
-/// to lane i % 256 in double, and the lanes are added pairwise.
+/// Returns the sum of the values [begin, begin + n), or of their squares, in the documented order. The values
+/// are divided into blocks of 4096. The sum of block i goes to lane i % 256 in double, and the lanes are
+/// added pairwise.
 template <class T>
 double documented_sum(Array<T> const& values, std::int64_t begin, std::int64_t n, bool squares) {
-  using S = compute_t<T>;
   double lanes[256] = {};
-  for (std::int64_t block = 0; block * 4096 < n; ++block) {
-    S sums[16] = {};
-    for (std::int64_t i = block * 4096; i < std::min(n, (block + 1) * 4096); ++i) {
-      S const value = static_cast<S>(values.values[static_cast<std::size_t>(begin + i)]);
-      S& sum = sums[i % 16];
-      sum = squares ? std::fma(value, value, sum) : sum + value;
-    }
-    for (int half_sums = 8; half_sums > 0; half_sums /= 2)
-      for (int i = 0; i < half_sums; ++i) sums[i] += sums[i + half_sums];
-    lanes[block % 256] += static_cast<double>(sums[0]);
-  }
+  for (std::int64_t block = 0; block * 4096 < n; ++block)
+    lanes[block % 256] += static_cast<double>(
+        reference::block_sum(values, begin + block * 4096, begin + std::min(n, (block + 1) * 4096), squares));
   for (int half_lanes = 128; half_lanes > 0; half_lanes /= 2)
     for (int lane = 0; lane < half_lanes; ++lane) lanes[lane] += lanes[lane + half_lanes];
   return lanes[0];
