@@ -99,6 +99,13 @@ Thrown thrown_as_nobody(Work&& work) {
   return thrown;
 }
 
+/// Returns `text` with its first `from` replaced by `to`. The test fails if `text` has no `from`.
+inline std::string replaced(std::string text, std::string_view from, std::string_view to) {
+  auto const at = text.find(from);
+  REQUIRE(at != std::string::npos);
+  return text.replace(at, from.size(), to);
+}
+
 inline bool has(std::string_view text, std::string_view part) {
   return text.find(part) != std::string_view::npos;
 }
