@@ -14,18 +14,24 @@ using namespace tessera;
 using namespace programs;
 using results::Row;
 
-/// Returns a row of the result table for the model gpt2 on one GPU, with the sharding policy `sharding` and
-/// the status `status`. Only a row with the status "ok" has measured values.
-Row row_of(std::string const& sharding, std::string const& status) {
+/// The precision and the sizes of a row. They differ between the published comparisons.
+struct RunShape {
+  char const* precision = "bf16";
+  int world = 1, batch = 4, sequence = 512;
+};
+
+/// Returns a row of the result table for the model gpt2 on GPUs, with the sharding policy `sharding` and the
+/// status `status`. Only a row with the status "ok" has measured values.
+Row row_of(std::string const& sharding, std::string const& status, RunShape const& shape = {}) {
   Row row = results::empty_row();
   row["model"] = "gpt2";
   row["sharding"] = sharding;
-  row["precision"] = "bf16";
+  row["precision"] = shape.precision;
   row["offload"] = "none";
   row["device"] = "cuda";
-  row["world"] = 1;
-  row["batch"] = 4;
-  row["sequence"] = 512;
+  row["world"] = shape.world;
+  row["batch"] = shape.batch;
+  row["sequence"] = shape.sequence;
   row["accumulation"] = 1;
   row["status"] = status;
   row["planned_gpu_mem_mb"] = 2048.0;
@@ -35,6 +41,11 @@ Row row_of(std::string const& sharding, std::string const& status) {
   row["avg_step_time_s"] = 0.0225;
   return row;
 }
+
+/// The settings of the comparison zero2-two-h100.
+constexpr RunShape two_h100 = {.precision = "fp16", .world = 2, .batch = 8, .sequence = 1024};
+/// The settings of the comparison zero-stages-gpt2 in fp16.
+constexpr RunShape fp16_stages = {.precision = "fp16", .batch = 32, .sequence = 128};
 
 bool holds(std::string const& text, std::string const& part) {
   CAPTURE(text);
@@ -59,7 +70,7 @@ TEST_CASE("a row with the shape of a published one has its figures and the ratio
   CHECK_FALSE(rows[2].contains("published"));
 }
 
-TEST_CASE("the closing table has what was published, what is here, and their ratio") {
+TEST_CASE("the closing table has the published figures, our figures and their ratios") {
   std::vector<Row> const rows = {row_of("zs0", "ok"), row_of("zs3", "oom")};
   std::string const text = cli::published_text(rows, {"stage-sweep"}, "NVIDIA H200", {});
   CHECK(holds(text, "published, stage-sweep: stages 0 to 3"));
@@ -72,13 +83,8 @@ TEST_CASE("the closing table has what was published, what is here, and their rat
   CHECK(cli::published_text(rows, {}, "NVIDIA H200", {}).empty());
 }
 
-TEST_CASE(
-    "the peak power of each GPU is held against that of the same GPU, temperatures against their range") {
-  Row row = row_of("zs2", "ok");
-  row["precision"] = "fp16";
-  row["world"] = 2;
-  row["batch"] = 8;
-  row["sequence"] = 1024;
+TEST_CASE("published power is compared GPU by GPU, and published temperatures can be ranges") {
+  Row row = row_of("zs2", "ok", two_h100);
   row["avg_power_w"] = 1200.0;
   row["peak_power_w"] = 1350.0;
   row["peak_power_each_w"] = {690.0, 675.0};
@@ -99,10 +105,7 @@ TEST_CASE(
 }
 
 TEST_CASE("the deviation of a published figure has ours next to it") {
-  Row row = row_of("zs3", "ok");
-  row["precision"] = "fp16";
-  row["batch"] = 32;
-  row["sequence"] = 128;
+  Row row = row_of("zs3", "ok", fp16_stages);
   row["median_tokens_per_sec"] = 23845.97;
   row["std_tokens_per_sec"] = 120.26;
   row["std_step_time_s"] = 0.00123;
@@ -142,10 +145,7 @@ TEST_CASE("a row that did not run has its planned memory and its predicted rate 
 }
 
 TEST_CASE("published figures have the digits and the deviations that were printed") {
-  Row row = row_of("zs3", "ok");
-  row["precision"] = "fp16";
-  row["batch"] = 32;
-  row["sequence"] = 128;
+  Row row = row_of("zs3", "ok", fp16_stages);
   row["median_tokens_per_sec"] = 23845.97;
   std::vector<Row> rows = {row, row};
   rows[1]["sharding"] = "zs1";
@@ -160,12 +160,8 @@ TEST_CASE("published figures have the digits and the deviations that were printe
   CHECK(rows[0].at("published").at("figures").at("tokens_per_sec") == 11922.985);
 }
 
-TEST_CASE("the rate of two GPUs that was published is held against the rate of one") {
-  Row row = row_of("zs2", "ok");
-  row["precision"] = "fp16";
-  row["world"] = 2;
-  row["batch"] = 8;
-  row["sequence"] = 1024;
+TEST_CASE("a published rate of one of two GPUs is compared with our rate per GPU") {
+  Row row = row_of("zs2", "ok", two_h100);
   row["median_tokens_per_sec"] = 612000.0;
   row["tokens_per_sec_per_rank"] = 306000.0;
   CHECK(holds(cli::published_text({row}, {"zero2-two-h100"}, "two GPUs", {}), "~153K  306000   2.00"));
@@ -182,12 +178,8 @@ TEST_CASE("brackets are explained where there are some") {
 }
 
 TEST_CASE("speed-ups, step times and memory at the end have the published digits") {
-  Row row = row_of("zs2", "ok");
-  row["precision"] = "fp32";
+  Row row = row_of("zs2", "ok", {.precision = "fp32", .world = 2, .batch = 8, .sequence = 1024});
   row["offload"] = "cpu_optimizer";
-  row["world"] = 2;
-  row["batch"] = 8;
-  row["sequence"] = 1024;
   row["scaling_efficiency"] = 0.733;
   row["avg_step_time_s"] = 2.46341;
   row["allocated_mb"] = 1303.42;
@@ -228,12 +220,9 @@ TEST_CASE("a row of epochs has the figures of a comparison without any") {
   CHECK_FALSE(holds(text, "epoch"));
 }
 
-TEST_CASE("figures of epochs are held against epochs of as many samples alone") {
-  Row row = row_of("zs3", "ok");
-  row["precision"] = "fp16";
+TEST_CASE("figures of epochs are only compared with epochs of equally many samples") {
+  Row row = row_of("zs3", "ok", {.precision = "fp16", .batch = 2});
   row["model"] = "gpt2-large";
-  row["batch"] = 2;
-  row["sequence"] = 512;
   row["samples"] = 1000;
   row["epochs"] = 2;
   row["avg_epoch_time_s"] = 10.647;
