@@ -49,6 +49,7 @@ END {
   print "- *not run*: no machine with this device has run the combination.\n"
   print "The page says nothing about other policies, models and numbers of ranks.\n"
   print "```sh\ntests/matrix/run build/cpu/bin                        # all cells of the CPU\ntests/matrix/run build/cuda/bin --device cuda         # all cells of GPUs; with one GPU add --ranks 1"
+  print "tests/matrix/run build/cuda/bin --device cuda --share 1/4   # a quarter of these cells"
   print "tests/matrix/run --merge FILE build/cpu/bin           # adds the cells of another machine from its support-matrix.json\n```\n"
   print "| family | device | adapters | mesh | passed | refused | failed | not run | run |\n|---|---|---|---|---|---|---|---|---|"
   for (t = 1; t <= tables[0]; ++t) {
