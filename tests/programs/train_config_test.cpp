@@ -217,6 +217,14 @@ TEST_CASE("train config: --from says how far the rate and the peak memory are fr
   for (std::string const key : {"rate_difference_pct", "peak_difference_pct", "within_row_spread"})
     CHECK(against().at(key) == nullptr);
   sh.passes(again + "--ranks 1", R"(because of another number of ranks \(1, in the row 2\), mesh)");
+  // A run with other parameters, threads or lengths of transfers has another rate and another memory.
+  sh.passes(again + "--vocabulary 300",
+            R"(because of another vocabulary \(300, in the row 256\), number of parameters \()");
+  sh.passes(again + "--prefetch 3 --bucket-bytes 4096",
+            R"(because of another prefetch \(3, in the row 1\), bucket bytes \(4096, in the row 0\)\n)");
+  sh.passes(again + "--threads 7 --weight-lag 2",
+            R"(because of another number of threads \(7, in the row [1-6]\), weight lag \(2, in the row )");
+  CHECK(against().at("differs").size() == 2);
   Json document = sh.json("rows.json");
   document.at("environment")["cpu"] = "another CPU";
   sh.write("rows.json", document.dump());

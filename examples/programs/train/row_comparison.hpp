@@ -12,7 +12,9 @@
 #include <vector>
 
 #include "tessera/comm/communicator.hpp"
+#include "tessera/train/planning.hpp"
 
+#include "cli/option_flags.hpp"
 #include "cli/values.hpp"
 #include "config/config_file.hpp"
 #include "machine/machine.hpp"
@@ -118,15 +120,36 @@ class RowComparison {
     point.recipe = settings.recipe;
     results::Row run = results::Row::object();
     describe_point(run, point);
+    run["params"] = parameter_count(settings.units());
+    run["trainable_params"] = trainable_count(settings.units());
     for (char const* const derived : {"experiment", "stage", "attention", "global_batch"}) run.erase(derived);
-    for (auto const& [field, value] : run.items())
-      compare(field == "world" ? std::string("number of ranks") : with_spaces(field), repeated.row, run,
-              field);
+    for (auto const& [field, value] : run.items()) compare(title_of(field), repeated.row, run, field);
+    if (auto const with = repeated.environment.find("settings");
+        with != repeated.environment.end() && with->is_object()) {
+      Json options = Json::object();
+      add_speed_values(options, settings.options);
+      results::Row before = *with;
+      // 0 threads means an equal share of the cores. The row has the same share as this run, unless its
+      // number of cores or ranks differs, which the differences above already say.
+      auto const resolve = [&](auto& values) {
+        if (auto const threads = values.find("threads");
+            threads != values.end() && threads->is_number_integer())
+          *threads = threads_of_rank(threads->template get<int>(), point.world());
+      };
+      resolve(before);
+      resolve(options);
+      for (auto const& [field, value] : options.items()) compare(title_of(field), before, options, field);
+    }
     differs_ = distinct(differs_);
   }
-  static std::string with_spaces(std::string name) {
-    std::replace(name.begin(), name.end(), '_', ' ');
-    return name;
+  /// Returns the name of a field for the sentence about differences: "number of ranks", "bucket bytes".
+  static std::string title_of(std::string field) {
+    if (field == "world") return "number of ranks";
+    if (field == "threads") return "number of threads";
+    if (field == "params") return "number of parameters";
+    if (field == "trainable_params") return "number of trained parameters";
+    std::replace(field.begin(), field.end(), '_', ' ');
+    return field;
   }
 
   std::string file_, experiment_;

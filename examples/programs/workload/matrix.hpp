@@ -448,6 +448,7 @@ inline void describe_point(results::Row& row, Point const& point) {
   row["mesh"] = point.mesh.text(point.world());  // replicas x shards
   row["batch"] = point.split.batch;
   row["sequence"] = point.sequence;
+  row["vocabulary"] = point.model.sizes.vocabulary;
   row["accumulation"] = point.split.accumulation;
   row["global_batch"] = point.split.global();
 }
