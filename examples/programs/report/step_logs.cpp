@@ -34,6 +34,8 @@ struct Log {
   std::optional<double> memory;
   /// the numbers of all steps, of the first steps that are not timed, and of the steps without an update
   std::size_t steps = 0, warmup = 0, skipped = 0;
+  /// the status and the reason of the run's row in the result file of its comparison; empty if there is none
+  std::string status, reason;
 
   double time() const {
     double sum = 0.0;
@@ -111,6 +113,7 @@ Log read_log(fs::path const& file, std::size_t warmup) {
 /// An experiment with the settings that the result file of its comparison gives.
 struct Described {
   Row row;  ///< only its settings are filled
+  std::string status, reason;
   std::optional<double> warmup;
   std::string known_key;  ///< the experiment's and the comparison's settings as text, to compare experiments
 };
@@ -169,6 +172,8 @@ std::map<std::string, Described> described_in(fs::path const& folder) {
       one.row[number] = of[number];
       one.known_key += (of[number] ? cli::exact(*of[number]) : std::string()) + ";";
     }
+    one.status = of[Word::status];
+    one.reason = of[Word::reason];
     one.warmup = of[Number::warmup];
     one.known_key += settings_in(inputs.sources.front());
     found.emplace(of[Word::experiment], std::move(one));
@@ -184,12 +189,41 @@ struct Experiment {
   std::vector<Log> runs;
 };
 
+/// Sets the status of a summary row to the worst status of the rows to which its runs belong, and its reason
+/// to the reason of this status. Without result files the status is ok. The reason then says if some runs
+/// have fewer steps than others.
+void add_status(Row& row, std::vector<Log> const& runs) {
+  constexpr std::string_view statuses[] = {"ok", "refused", "oom", "failed"};  // from the best to the worst
+  auto const place = [&](Log const& run) {
+    return std::ranges::find(statuses, run.status.empty() ? statuses[0] : std::string_view(run.status)) -
+           statuses;
+  };
+  Log const& worst = *std::ranges::max_element(runs, {}, place);
+  row[Word::status] = worst.status.empty() ? "ok" : worst.status;
+  auto const of_all = [&](std::ptrdiff_t count) {
+    return std::to_string(count) + " of " + std::to_string(runs.size()) + (count == 1 ? " run" : " runs");
+  };
+  if (!row.ok()) {
+    auto const bad = std::ranges::count_if(runs, [&](Log const& run) { return place(run) > 0; });
+    row[Word::reason] = of_all(bad) + (bad == 1 ? " belongs to a row" : " belong to rows") +
+                        " with this status" + (worst.reason.empty() ? "" : ": " + worst.reason);
+    return;
+  }
+  std::size_t const most = std::ranges::max(runs, {}, &Log::steps).steps;
+  auto const shorter =
+      std::ranges::count_if(runs, [&](Log const& run) { return run.status.empty() && run.steps < most; });
+  if (shorter > 0)
+    row[Word::reason] = of_all(shorter) + (shorter == 1 ? " has" : " have") + " fewer than " +
+                        std::to_string(most) +
+                        " steps and no result file, so it is not known whether it was interrupted";
+}
+
 Row summarized(Experiment const& experiment) {
   std::vector<Log> const& runs = experiment.runs;
   Row row;
   if (experiment.known != nullptr) row = experiment.known->row;
   row[Word::experiment] = experiment.name;
-  row[Word::status] = "ok";
+  add_status(row, runs);
   if (experiment.known == nullptr) describe_by_name(row);
   std::vector<double> rates, means, medians;
   std::vector<std::vector<double>> steps;
@@ -217,7 +251,7 @@ Row summarized(Experiment const& experiment) {
     row[Number::final_loss] = loss;
   }
   if (rates.empty()) {
-    row[Word::reason] = "no step was timed: all are warm-up";
+    if (row[Word::reason].empty()) row[Word::reason] = "no step was timed: all are warm-up";
     return row;
   }
   row[Number::median_tokens_per_sec] = cli::median(rates);
@@ -332,6 +366,10 @@ void read_step_logs(fs::path const& folder, std::vector<fs::path> const& logs,
     bool const is_known = known != described[where].end();
     double const own_warmup = is_known ? known->second.warmup.value_or(1.0) : 1.0;
     Log run = read_log(log, warmup ? *warmup : static_cast<std::size_t>(own_warmup));
+    if (is_known) {
+      run.status = known->second.status;
+      run.reason = known->second.reason;
+    }
     warmups.insert(run.warmup);
     std::string const key = is_known     ? known->second.known_key
                             : run.memory ? cli::exact(*run.memory)

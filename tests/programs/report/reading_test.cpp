@@ -118,6 +118,41 @@ TEST_CASE("report: step logs are folded over their repeats, without the steps th
   CHECK(none.rows[0][Word::reason].find("no step was timed") != std::string::npos);
 }
 
+TEST_CASE("report: a summary of step logs has the worst status of the rows of its runs") {
+  Folder const folder;
+  std::string const name = "zs0_fp32_ranks2_bs4_sl64";
+  auto const run = [&](std::string const& time, std::string const& status, int number, int steps) {
+    folder.write(
+        "results/compare_" + time + ".json",
+        R"({"schema_version": 3, "command": "compare", "environment": {}, "rows": [{"experiment": ")" + name +
+            R"(", "model": "tiny", "sharding": "zs0", "status": )" + status + "}]}");
+    std::string log = "global_step,step_time_s,tokens_per_sec,gpu_max_mem_mb,loss\n";
+    for (int step = 1; step <= steps; ++step) log += std::to_string(step) + ",0.5,200,8.5,5.0\n";
+    folder.write("results/" + time + "/" + name + "/run" + std::to_string(number) + "/step_log.csv", log);
+  };
+  auto const summary = [&] {
+    Inputs inputs;
+    read_step_logs(folder.path / "results", step_logs_below(folder.path / "results"), 1, inputs);
+    REQUIRE(inputs.rows.size() == 1);
+    return inputs.rows[0][Word::status] + ": " + inputs.rows[0][Word::reason];
+  };
+  run("20261125_100010", R"("ok")", 1, 5);
+  CHECK(summary() == "ok: ");
+  std::string const interrupted = R"("failed", "reason": "interrupted by SIGINT after step 3")";
+  run("20261125_100011", interrupted, 1, 5);
+  run("20261125_100011", interrupted, 2, 3);
+  CHECK(summary() ==
+        "failed: 2 of 3 runs belong to rows with this status: interrupted by SIGINT after step 3");
+  run("20261125_100012", R"("oom", "reason": "needs 9 GiB")", 1, 2);
+  CHECK(summary().starts_with("failed: 3 of 4 runs belong to rows"));
+  // Without result files the reason says that runs have different lengths.
+  for (char const* const time : {"10", "11", "12"})
+    fs::remove(folder.path / ("results/compare_20261125_1000" + std::string(time) + ".json"));
+  CHECK(summary() ==
+        "ok: 2 of 4 runs have fewer than 5 steps and no result file, so it is not known whether it was "
+        "interrupted");
+}
+
 TEST_CASE("report: step logs of two models, or of two learning rates, are not folded") {
   Folder const folder;
   std::string const name = "zs0_fp32_ranks2_bs4_sl64";
