@@ -162,6 +162,7 @@ void read_rows(std::string const& name, Json const& rows, Source& source, Inputs
       inputs.plans.push_back(std::move(row));
     } else {
       heed_version(row, source.version);
+      check_rate(row, source);
       inputs.rows.push_back(std::move(row));
     }
   }

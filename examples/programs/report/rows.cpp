@@ -239,6 +239,21 @@ void name_sources(std::vector<Source>& sources) {
   }
 }
 
+void check_rate(Row& row, Source& source) {
+  auto const& rate = row[Number::median_tokens_per_sec];
+  if (!row.ok() || !rate || *rate > 0.0) return;
+  std::string const text = "its rate is " + cli::shortest(*rate) + " tokens/s, which is no measurement";
+  row[Word::status] = "failed";
+  row[Word::reason] = text;
+  row[Word::verdict].clear();
+  for (Number const number :
+       {Number::median_tokens_per_sec, Number::tokens_per_sec_per_rank, Number::efficiency, Number::speedup,
+        Number::speedup_uncertainty, Number::scaling_efficiency, Number::mfu_pct})
+    row[number].reset();
+  source.notes.push_back("row " + row[Word::experiment] + " counts as failed: " + text +
+                         "; measure it again, or correct the file");
+}
+
 std::optional<double> spread_of(Row const& row) {
   auto const &spread = row[Number::spread_pct], &rate = row[Number::median_tokens_per_sec];
   if (spread) return 0.01 * *spread;

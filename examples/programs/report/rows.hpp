@@ -195,6 +195,10 @@ inline bool are_one_program(Row const& one, Row const& other) {
 /// Returns the standard deviation of a row's rate as a fraction of the rate; nullopt if it is unknown.
 std::optional<double> spread_of(Row const& row);
 
+/// If a completed row has a rate that is not above 0, sets its status to failed, because such a rate is no
+/// measurement. Clears the figures that depend on the rate, and adds a note to the row's input `source`.
+void check_rate(Row& row, Source& source);
+
 /// Gives every source a short unique label. Throws Error(usage) if a file was given twice.
 void name_sources(std::vector<Source>& sources);
 

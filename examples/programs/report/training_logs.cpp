@@ -126,6 +126,7 @@ void read_training_log(std::string const& name, std::string_view text, std::stri
   if (first != row.losses.end()) row[Number::first_loss] = *first;
   if (last != row.losses.rend()) row[Number::final_loss] = *last;
   source.rows = 1;
+  check_rate(row, source);
   inputs.sources.push_back(std::move(source));
   inputs.rows.push_back(std::move(row));
 }

@@ -63,7 +63,7 @@ void judge(Candidates rows, Group const& group, std::vector<std::optional<std::s
     if (!row.ok()) continue;
     if (std::size_t const other = represented_by(rows, at); other != at)
       verdicts[at] = "same program as " + rows[other].name;
-    else if (row.ranked && row.rate && row.spread)
+    else if (row.has_rank() && row.spread)
       programs.push_back(at);
   }
   if (programs.empty() || (programs.size() < 2 && !any_oom)) return;
@@ -187,8 +187,7 @@ int plainness(std::string_view sharding) {
 std::size_t represented_by(Candidates rows, std::size_t at) {
   if (!rows[at].program) return at;
   auto const key = [&](std::size_t row) {
-    return std::tuple(!rows[row].ok(), !(rows[row].ranked && rows[row].rate), plainness(rows[row].sharding),
-                      row);
+    return std::tuple(!rows[row].ok(), !rows[row].has_rank(), plainness(rows[row].sharding), row);
   };
   std::size_t best = at;
   for (std::size_t row = 0; row < rows.size(); ++row)
@@ -199,8 +198,7 @@ std::size_t represented_by(Candidates rows, std::size_t at) {
 std::vector<std::size_t> ranked_programs(Candidates rows) {
   std::vector<std::size_t> programs;
   for (std::size_t at = 0; at < rows.size(); ++at)
-    if (rows[at].ok() && rows[at].ranked && rows[at].rate && represented_by(rows, at) == at)
-      programs.push_back(at);
+    if (rows[at].has_rank() && represented_by(rows, at) == at) programs.push_back(at);
   return programs;
 }
 
@@ -287,6 +285,7 @@ std::optional<std::size_t> fastest_row(std::span<Row const> rows) {
     candidate.sharding = text_in(row, "sharding");
     auto const rate = row.find("median_tokens_per_sec"), disturbed = row.find("disturbed");
     if (rate != row.end() && rate->is_number()) candidate.rate = rate->get<double>();
+    if (candidate.rate && !(*candidate.rate > 0.0)) candidate.status = "failed";
     candidate.ranked = disturbed == row.end() || *disturbed != true;
     std::string const twin = text_in(row, "same_program_as");
     candidate.program =

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <functional>
 #include <optional>
@@ -39,6 +40,9 @@ struct Candidate {
   std::optional<std::size_t> program;
 
   bool ok() const { return status == "ok"; }
+  /// Returns whether the row may be compared with other rows by its rate: it completed, nothing disturbed it,
+  /// and its rate is a finite number above 0.
+  bool has_rank() const { return ok() && ranked && rate && *rate > 0.0 && std::isfinite(*rate); }
 };
 using Candidates = std::span<Candidate const>;
 
@@ -108,7 +112,8 @@ std::string slow_disk_text(std::optional<double> gb_per_s);
 
 /// Returns the index of the completed row with the highest rate. If several rows have the same program, only
 /// the row that represents them counts. Rows that other programs disturbed count only if no other row is
-/// left. Returns nullopt if no row was completed.
+/// left. A rate that is not above 0 is no measurement, so a row with such a rate does not count as completed.
+/// Returns nullopt if no row was completed.
 std::optional<std::size_t> fastest_row(std::span<Row const> rows);
 
 }  // namespace results

@@ -107,6 +107,18 @@ TEST_CASE("verdicts: a row has no verdict if too little was measured") {
   }
 }
 
+TEST_CASE("verdicts: a rate that is not a number above 0 takes part in no comparison") {
+  for (double const rate : {0.0, -90.0, static_cast<double>(NAN), static_cast<double>(INFINITY)}) {
+    std::vector<Candidate> rows = {row("zs0", rate, 500), row("zs2", 90, 400), row("zs3", 50, 300)};
+    CHECK(verdicts(rows) == "-; optimal; overkill");
+    CHECK(results::leaders_of(rows, &results::rate_of).rows == std::vector<std::size_t>{1});
+    CHECK(results::ranked_programs(rows) == std::vector<std::size_t>{1, 2});
+    // Another row with the same program represents it.
+    rows[0].program = rows[1].program = 0;
+    CHECK(results::represented_by(rows, 0) == 1);
+  }
+}
+
 TEST_CASE("verdicts: rows with the same program are one row, the plainest") {
   std::vector<Candidate> rows = {row("zs3", 140, 500), row("zs1", 100, 500), row("dp", 90, 500)};
   for (Candidate& each : rows) each.program = 0;
@@ -235,6 +247,15 @@ TEST_CASE("verdicts: the fastest row of a file is the plainest of its program") 
   CHECK(results::fastest_row(rows) == 3);
   rows[3] = made("zs1", 105, nullptr, true);
   CHECK(results::fastest_row(rows) == 1);
+  rows[3] = made("zs1", 105);
+  rows[3]["disturbed"] = nullptr;
+  for (double const rate : {0.0, -105.0}) {
+    rows[1]["median_tokens_per_sec"] = rate;
+    for (std::size_t const at : {0u, 2u, 3u}) rows[at]["status"] = "oom";
+    CHECK_FALSE(results::fastest_row(rows));
+    rows[3]["status"] = "ok";
+    CHECK(results::fastest_row(rows) == 3);
+  }
   for (results::Row& one : rows) one["status"] = "oom";
   CHECK_FALSE(results::fastest_row(rows));
 }

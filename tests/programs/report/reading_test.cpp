@@ -316,6 +316,33 @@ TEST_CASE("report: rows that are one program are never ranked, and disturbed row
   CHECK(inputs.rows[0].is_unsteady());
 }
 
+TEST_CASE("report: a row with a rate of 0 counts as failed, and a note says so") {
+  Folder const folder;
+  auto const row = [](char const* name, char const* rate) {
+    return std::string(R"({"experiment": ")") + name + R"(", "sharding": ")" + name +
+           R"(", "status": "ok", "precision": "fp32", "verdict": "optimal", "efficiency": 5, )" +
+           R"("peak_gpu_mem_mb": 1, "spread_pct": 1.0, "median_tokens_per_sec": )" + rate + "}";
+  };
+  Inputs const inputs = read(folder.write(
+      "zero.json", R"({"schema_version": 3, "command": "compare", "environment": {}, "rows": [)" +
+                       row("zs0", "0") + "," + row("zs1", "100") + "," + row("zs2", "50") + "]}"));
+  CHECK(inputs.rows[0][Word::status] == "failed");
+  CHECK(inputs.rows[0][Word::verdict].empty());
+  CHECK_FALSE(inputs.rows[0][Number::median_tokens_per_sec]);
+  CHECK_FALSE(inputs.rows[0][Number::efficiency]);
+  REQUIRE(inputs.sources[0].notes.size() == 1);
+  CHECK(inputs.sources[0].notes[0] ==
+        "row zs0 counts as failed: its rate is 0 tokens/s, which is no measurement; measure it again, or "
+        "correct the file");
+  std::string text;
+  for (std::string const& line : verdict(inputs)) text += line + "\n";
+  CHECK(text.find("Rows: 1 failed, 2 ok.") != text.npos);
+  CHECK(text.find("Fastest: zs1 with 100 +- 1") != text.npos);
+  CHECK_THROWS_AS(read(folder.write("below.json", R"({"schema_version": 3, "command": "compare", "rows": [)" +
+                                                      row("zs0", "-1") + "]}")),
+                  tessera::Error const&);
+}
+
 TEST_CASE("report: the log of a run that was cut off has what it holds") {
   Folder const folder;
   Inputs const inputs = read(folder.write(
