@@ -161,19 +161,70 @@ TEST_CASE("train config: train repeats a row of compare, which reads the configu
 TEST_CASE("train config: a flat list of a comparison is read through the file of all its settings") {
   Config const sh;
   Json const row = sh.compared("--stages 2 --precisions fp32 --offloads none --steps 2 --warmup 1").at(0);
-  sh.write("zero_comparison_20261127_100000.json",
-           R"([{"stage": 2, "strategy": "none", "throughput_tokens_per_sec": 42500,
-    "success": true}, {"stage": 3, "strategy": "none", "throughput_tokens_per_sec": 33000}])");
-  sh.refuses("train --from", R"(
-      3 | zero_comparison_20261127_100000.json --best | is a list of rows | compare_TIME.json | its fastest row is stage 2, strategy none with 42500 tokens/s)");
   sh.write("cut.json", "[{");
   sh.refuses("train --from", "4 | cut.json --best | cut.json: is not valid JSON");
-  sh.passes(
-      "cp rows.json compare_20261127_100000.json; train --from zero_comparison_20261127_100000.json --best "
-      "--log row.jsonl",
-      "note: zero_comparison_20261127_100000.json is a list without the settings .* "
-      "compare_20261127_100000.json is read");
+  std::string const list = "zero_comparison_20261127_100000.json", twin = "compare_20261127_100000.json";
+  Json rows = Json::parse(R"([{"stage": 2, "strategy": "none", "success": true}])");
+  auto const with = [&](char const* key, Json const& value) {
+    rows.at(0)[key] = value;
+    sh.write(list, rows.dump());
+  };
+  with("throughput_tokens_per_sec", row.at("median_tokens_per_sec"));
+  sh.passes("cp rows.json " + twin + "; train --from " + list + " --best --log row.jsonl",
+            "note: " + list + " is a list without the settings .* " + twin + " is read");
   CHECK(sh.weights_hash("row.jsonl") == row.at("weights_hash"));
+
+  // If the two files are of different runs, the list has no settings.
+  std::string const refused =
+      "3 | " + list + " --best | is a list of rows | ; " + twin + " belongs to another run and is not used: ";
+  with("stage", 3);
+  sh.refuses("train --from", refused + "row 1 has stage 2, and in the list 3; its fastest row is stage 3");
+  with("stage", "2");
+  with("strategy", "cpu_full");
+  sh.refuses("train --from", refused + "row 1 has strategy none, and in the list cpu_full");
+  with("strategy", "none");
+  with("throughput_tokens_per_sec", 7.5);
+  sh.refuses("train --from", refused + "row 1 has throughput_tokens_per_sec | , and in the list 7.5");
+  rows.push_back(rows.at(0));
+  with("throughput_tokens_per_sec", row.at("median_tokens_per_sec"));
+  sh.refuses("train --from", refused + "its number of rows is 1, and in the list 2");
+}
+
+TEST_CASE("train config: a list of rows has a fastest row only if its rows can be ranked") {
+  Config const sh;
+  auto const says = [&](std::string const& list, std::string const& text) {
+    sh.write("list.json", list);
+    test::Result const result = sh.run("train --from list.json --best");
+    CHECK(result.code == 3);
+    CHECK(result.err ==
+          "error: list.json: is a list of rows, which lacks the data and the options of their training; give "
+          "the JSON object that compare writes, such as compare.json or compare_TIME.json, or give the flags "
+          "of a row" +
+              text + "\n");
+  };
+  says(R"([{"stage": 2, "strategy": "none", "throughput_tokens_per_sec": 42500, "success": true},
+           {"stage": 3, "strategy": "cpu_full", "throughput_tokens_per_sec": 33000},
+           {"stage": 1, "strategy": "none", "throughput_tokens_per_sec": 50000, "success": false}])",
+       "; its fastest row is stage 2, strategy none with 42500 tokens/s");
+  // All stages without offload run the same program on one GPU, and the list does not say how many it had.
+  says(
+      R"([{"stage": 0, "throughput_tokens_per_sec": 45000}, {"stage": 3, "throughput_tokens_per_sec": 33000}])",
+      "; its highest rate is stage 0 with 45000 tokens/s. Other stages with this strategy are not ranked "
+      "against it, because the list does not say whether they run the same program, as all stages without "
+      "offload do on one GPU");
+  says(R"([{"gpu_peak_gb": 4}, {"throughput_tokens_per_sec": 45000}])",
+       "; its fastest row is row 2, which names no stage and no strategy, with 45000 tokens/s");
+  for (char const* const none : {"[]", "[{}]", "[7]", R"([{"stage": 0, "throughput_tokens_per_sec": -1}])"})
+    says(none, "");
+  // A list of compare says which rows run the same program. The plainest row represents them.
+  auto const row = [](char const* name, char const* rate, char const* twin) {
+    return std::string(R"({"experiment": ")") + name + R"(", "sharding": ")" + name +
+           R"(", "stage": 0, "status": "ok", "throughput_tokens_per_sec": )" + rate +
+           R"(, "median_tokens_per_sec": )" + rate + R"(, "same_program_as": )" + twin + "}";
+  };
+  says("[" + row("zs3", "50", "null") + "," + row("zs0", "40", R"("zs3")") + "," + row("zs2", "30", "null") +
+           "]",
+       "; its fastest row is zs0 with 40 tokens/s");
 }
 
 TEST_CASE("train config: --from says how far the rate and the peak memory are from the row's") {

@@ -2,6 +2,7 @@
 #include "config/config_file.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <filesystem>
 #include <fstream>
@@ -96,31 +97,92 @@ void check_recorded(CommandLine const& line, results::Document const& document, 
     check(document.rows.front(), key);
 }
 
-/// Returns the stage, the offload and the rate of the fastest row of a list of rows with the published keys,
-/// as text; "" if no row has a rate.
+/// Returns the value of a field of a row as text; "" if the row has no such field, or if it is null.
+std::string field_text(results::Row const& row, char const* field) {
+  auto const value = row.find(field);
+  if (value == row.end() || !value->is_primitive() || value->is_null()) return {};
+  return files::printable(value->is_string() ? value->get<std::string>() : value->dump(), 60);
+}
+double number_in(results::Row const& row, char const* field) {
+  auto const value = row.find(field);
+  return value != row.end() && value->is_number() ? value->get<double>() : 0.0;
+}
+
+// The keys of a list of rows in the published form.
+constexpr char list_rate[] = "throughput_tokens_per_sec", list_stage[] = "stage",
+               list_strategy[] = "strategy";
+
+/// Returns a sentence about the fastest row of a list of rows; "" if no row has a rate. Lists of `compare`
+/// say which rows run the same program. For other lists the sentence does not rank stages with equal
+/// strategies.
 std::string fastest_text(results::Row const& list) {
-  results::Row const* best = nullptr;
-  auto const rate_of = [](results::Row const& row) {
-    auto const rate = row.find("throughput_tokens_per_sec");
-    return rate != row.end() && rate->is_number() ? rate->get<double>() : 0.0;
-  };
+  std::vector<results::Row> rows;
   for (results::Row const& row : list)
-    if (row.is_object() && rate_of(row) > 0.0 && (best == nullptr || rate_of(row) > rate_of(*best)))
-      best = &row;
-  if (best == nullptr) return {};
+    if (row.is_object()) rows.push_back(row);
+  auto const with_rate = [](double rate) { return " with " + fixed(rate, 0) + " tokens/s"; };
+  auto const has_fields = [](results::Row const& row) {
+    return !row_text(row, "experiment").empty() && !row_text(row, "status").empty();
+  };
+  if (std::ranges::all_of(rows, has_fields)) {
+    auto const fastest = results::fastest_row(rows);
+    double const rate = fastest ? number_in(rows[*fastest], "median_tokens_per_sec") : 0.0;
+    if (!(rate > 0.0)) return {};
+    return "; its fastest row is " + field_text(rows[*fastest], "experiment") + with_rate(rate);
+  }
+  std::erase_if(rows, [](results::Row const& row) {
+    return !(number_in(row, list_rate) > 0.0) || field_text(row, "success") == "false";
+  });
+  if (rows.empty()) return {};
+  results::Row const& best =
+      *std::ranges::max_element(rows, {}, [](results::Row const& row) { return number_in(row, list_rate); });
   Names parts;
-  for (char const* const key : {"stage", "strategy"})
-    if (auto const value = best->find(key);
-        value != best->end() && value->is_primitive() && !value->is_null())
-      parts.push_back(std::string(key) + " " +
-                      files::printable(value->is_string() ? value->get<std::string>() : value->dump(), 60));
-  return "; its fastest row is " + joined(parts) + " with " + fixed(rate_of(*best), 0) + " tokens/s";
+  for (char const* const key : {list_stage, list_strategy})
+    if (std::string const text = field_text(best, key); !text.empty())
+      parts.push_back(std::string(key) + " " + text);
+  if (parts.empty()) {
+    std::size_t at = 0;
+    while (list[at] != best) ++at;
+    parts.push_back("row " + std::to_string(at + 1) + ", which names no stage and no strategy,");
+  }
+  bool const has_equals = std::ranges::any_of(rows, [&](results::Row const& row) {
+    return field_text(row, list_strategy) == field_text(best, list_strategy) &&
+           field_text(row, list_stage) != field_text(best, list_stage);
+  });
+  std::string const row = joined(parts) + with_rate(number_in(best, list_rate));
+  if (!has_equals) return "; its fastest row is " + row;
+  return "; its highest rate is " + row +
+         ". Other stages with this strategy are not ranked against it, because the list does not say "
+         "whether they run the same program, as all stages without offload do on one GPU";
+}
+
+/// Returns how the rows of a list differ from the rows of `document`; "" if they are the same rows.
+std::string difference_text(results::Row const& list, results::Document const& document) {
+  if (list.size() != document.rows.size())
+    return "its number of rows is " + std::to_string(document.rows.size()) + ", and in the list " +
+           std::to_string(list.size());
+  for (std::size_t at = 0; at < list.size(); ++at) {
+    results::Row const &one = list[at], &other = document.rows[at];
+    if (!one.is_object()) continue;
+    auto const difference = [&](char const* key, char const* field, bool is_number) -> std::string {
+      if (!one.contains(key)) return {};
+      std::string const here = field_text(one, key), there = field_text(other, field);
+      double const a = number_in(one, key), b = number_in(other, field);
+      if (is_number ? std::fabs(a - b) <= 1e-9 * std::fabs(a) : here == there) return {};
+      return "row " + std::to_string(at + 1) + " has " + key + " " + (there.empty() ? "null" : there) +
+             ", and in the list " + (here.empty() ? "null" : here);
+    };
+    std::string text = difference(list_rate, "median_tokens_per_sec", true);
+    if (text.empty()) text = difference(list_stage, "stage", false);
+    if (text.empty()) text = difference(list_strategy, "offload", false);
+    if (!text.empty()) return text;
+  }
+  return {};
 }
 
 /// `path` is the value of --from. If this file is a list of rows (compare --format flat, or a published
 /// file), returns the path of the file with all fields that `compare` wrote next to the list, and adds a note
-/// to `notes`. Returns `path` for all other files. Throws Error(config) for a list without such a file: a
-/// list lacks the data and the options of the training.
+/// to `notes`. Returns `path` for all other files. Throws Error(config) for a list without such a file, or if
+/// this file is of another run: a list lacks the data and the options of the training.
 std::string document_of(std::string const& path, Names& notes) {
   std::error_code code;
   if (!std::filesystem::is_regular_file(path, code)) return path;
@@ -132,10 +194,15 @@ std::string document_of(std::string const& path, Names& notes) {
   if (!list.is_array()) return path;  // read_results says where the file is damaged
   std::filesystem::path const file(path);
   std::string const name = file.filename().string();
+  std::string of_another_run;
   for (std::string const stem : {"zero_comparison", "offload_comparison"}) {
     if (!name.starts_with(stem)) continue;
     std::filesystem::path const whole = file.parent_path() / ("compare" + name.substr(stem.size()));
     if (!std::filesystem::exists(whole, code)) continue;
+    if (std::string const text = difference_text(list, results::read_results(whole)); !text.empty()) {
+      of_another_run = "; " + files::path_text(whole) + " belongs to another run and is not used: " + text;
+      continue;
+    }
     notes.push_back(files::path_text(file) + " is a list without the settings of its comparison, so " +
                     files::path_text(whole) + " is read");
     return whole.string();
@@ -146,7 +213,7 @@ std::string document_of(std::string const& path, Names& notes) {
           ": is a list of rows, which lacks the data and the options of their training; give the JSON "
           "object that compare writes, such as compare.json or compare_TIME.json, or give the flags of "
           "a row" +
-          fastest_text(list));
+          of_another_run + fastest_text(list));
 }
 
 }  // namespace
