@@ -354,18 +354,7 @@ std::vector<results::Candidate> candidates_of(std::vector<Measured> const& measu
                      (point.mesh.replicas > 1 ? ", mesh " + point.mesh.text(point.split.ranks) : "") +
                      ", global batch " + std::to_string(point.split.global()) + ", sequence " +
                      std::to_string(point.sequence);
-    candidate.precision = point.recipe.names.precision;
-    candidate.recipe = candidate.sharding = point.recipe.names.sharding;
-    for_each_slot([&]<class Slot>(Slot) {
-      std::string_view const name = point.recipe.names.*Slot::field;
-      if (cli::named_otherwise<Slot> && !std::is_same_v<Slot, slot::offload>) return;
-      if (name == Slot::standard(point.recipe)) return;
-      std::string const text = std::string(Slot::title) + " " + std::string(name);
-      if (std::is_same_v<Slot, slot::adapters>)
-        candidate.work += ", " + text;
-      else
-        candidate.recipe += " " + text;
-    });
+    results::describe_recipe(candidate, point.recipe.names);
     candidate.status = row.status;
     candidate.ranked = is_ranked(row);
     candidate.program = row.program;

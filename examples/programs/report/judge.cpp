@@ -38,18 +38,46 @@ std::string names_of(RowList const& rows, Labels const& labels) {
   return cli::joined(names) + (more > 0 ? " and " + std::to_string(more) + " more" : std::string());
 }
 
+/// Returns the work of a row as text: the model, ranks, samples and tokens of a step, and the row's input if
+/// there are several.
+std::string work_of(Row const& row, Inputs const& inputs) {
+  cli::Names work = {row[Word::model]};
+  auto const add = [&](std::string const& name, Number of) {
+    if (row[of]) work.push_back(name + number_text(row[of], 0));
+  };
+  add("ranks ", Number::world);
+  if (!row[Word::mesh].empty() && row[Word::mesh] != "none") work.push_back("mesh " + row[Word::mesh]);
+  add("global batch ", Number::global_batch);
+  add("sequence ", Number::sequence);
+  if (inputs.sources.size() > 1 && row.source < inputs.sources.size())
+    work.push_back(inputs.sources[row.source].label);
+  return cli::joined(work);
+}
+
+/// Returns the names of the row's policies.
+SlotNames names_in(Row const& row) {
+  return {.device = row[Word::device],
+          .sharding = row[Word::sharding],
+          .precision = row[Word::precision],
+          .loss_scale = row[Word::loss_scale],
+          .offload = row[Word::offload],
+          .recompute = row[Word::recompute],
+          .reduction = row[Word::reduction],
+          .communication = row[Word::communication],
+          .capture = row[Word::capture],
+          .attention = row[Word::attention_policy],
+          .parallel = row[Word::parallel],
+          .adapters = row[Word::adapters]};
+}
+
 /// Returns the facts from which the rows are judged, in the order of the rows. If `inputs` is null, the facts
-/// lack the work and the recipe of the rows.
+/// lack the work of the rows.
 std::vector<results::Candidate> candidates_of(RowList const& rows, Inputs const* inputs = nullptr) {
-  std::vector<std::size_t> varying;
-  if (inputs != nullptr) varying = varying_dimensions(rows, *inputs);
   std::map<std::string, std::size_t> programs;
   std::vector<results::Candidate> candidates;
   for (Row const* row : rows) {
     results::Candidate& candidate = candidates.emplace_back();
     candidate.name = (*row)[Word::experiment];
-    candidate.precision = (*row)[Word::precision];
-    candidate.recipe = candidate.sharding = (*row)[Word::sharding];
     candidate.status = (*row)[Word::status];
     candidate.ranked = !row->disturbed.value_or(false);
     candidate.rate = (*row)[Number::median_tokens_per_sec];
@@ -61,29 +89,8 @@ std::vector<results::Candidate> candidates_of(RowList const& rows, Inputs const*
     if (!row->program.empty())
       candidate.program =
           programs.emplace(std::to_string(row->source) + "/" + row->program, programs.size()).first->second;
-    if (inputs == nullptr) continue;
-    cli::Names work = {(*row)[Word::model]};
-    auto const add = [&](std::string const& name, std::string const& value) {
-      if (!value.empty()) work.push_back(name + value);
-    };
-    auto const number = [&](Number of) { return (*row)[of] ? number_text((*row)[of], 0) : std::string(); };
-    add("ranks ", number(Number::world));
-    if ((*row)[Word::mesh] != "none") add("mesh ", (*row)[Word::mesh]);
-    add("global batch ", number(Number::global_batch));
-    add("sequence ", number(Number::sequence));
-    if ((*row)[Word::adapters] != "none") add("adapters ", (*row)[Word::adapters]);
-    if (inputs->sources.size() > 1 && row->source < inputs->sources.size())
-      work.push_back(inputs->sources[row->source].label);
-    candidate.work = cli::joined(work);
-    for (std::size_t const at : varying) {
-      Dimension const& dimension = dimensions()[at];
-      std::string_view const header = dimension.header;
-      if (header != "offload" && header != "recompute" && header != "reduction" &&
-          header != "communication" && header != "capture" && header != "parallel")
-        continue;
-      if (std::string const phrase = dimension.phrase(*row, *inputs); !phrase.empty())
-        candidate.recipe += " " + phrase;
-    }
+    if (inputs != nullptr) candidate.work = work_of(*row, *inputs);
+    results::describe_recipe(candidate, names_in(*row));
   }
   return candidates;
 }

@@ -23,8 +23,8 @@ namespace reporting {
 // clang-format off
 #define TESSERA_REPORT_WORDS(WORD) \
   WORD(experiment) WORD(model) WORD(device) WORD(sharding) WORD(precision) WORD(offload) WORD(recompute) \
-  WORD(reduction) WORD(communication) WORD(capture) WORD(attention) WORD(loss_scale) WORD(parallel) \
-  WORD(adapters) WORD(mesh) WORD(status) WORD(reason) WORD(weights_hash) WORD(same_program_as) \
+  WORD(reduction) WORD(communication) WORD(capture) WORD(attention) WORD(attention_policy) WORD(loss_scale) \
+  WORD(parallel) WORD(adapters) WORD(mesh) WORD(status) WORD(reason) WORD(weights_hash) WORD(same_program_as) \
   WORD(speedup_against) WORD(verdict)
 #define TESSERA_REPORT_NUMBERS(NUMBER) \
   NUMBER(world) NUMBER(batch) NUMBER(sequence) NUMBER(accumulation) NUMBER(global_batch) NUMBER(params) \

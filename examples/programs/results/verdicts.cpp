@@ -8,8 +8,12 @@
 #include <iterator>
 #include <map>
 #include <tuple>
+#include <type_traits>
 #include <utility>
 
+#include "tessera/policy/parse.hpp"
+
+#include "cli/slot_flags.hpp"
 #include "cli/values.hpp"
 
 namespace programs {
@@ -177,6 +181,29 @@ void add_utilization(Candidates rows, std::vector<std::size_t> const& programs, 
 }
 
 }  // namespace
+
+void describe_recipe(Candidate& row, SlotNames const& names) {
+  row.precision = names.precision;
+  row.recipe = row.sharding = names.sharding;
+  // The default of a slot depends on the device and on the precision. A file may have names that this build
+  // does not know.
+  auto const device = cli::slot_names<slot::device>(std::string(names.device));
+  auto const precision = cli::slot_names<slot::precision>(std::string(names.precision));
+  RecipeTable const above =
+      parse_recipe({.device = device ? std::string_view(*device) : std::string_view(),
+                    .precision = precision ? std::string_view(*precision) : std::string_view()});
+  for_each_slot([&]<class Slot>(Slot) {
+    std::string_view const name = names.*Slot::field;
+    if (std::is_same_v<Slot, slot::device> || std::is_same_v<Slot, slot::precision> ||
+        std::is_same_v<Slot, slot::sharding> || name.empty() || name == Slot::standard(above))
+      return;
+    std::string const text = std::string(Slot::title) + " " + std::string(name);
+    if (std::is_same_v<Slot, slot::adapters>)
+      row.work += ", " + text;
+    else
+      row.recipe += " " + text;
+  });
+}
 
 int plainness(std::string_view sharding) {
   return sharding.size() == 3 && sharding.starts_with("zs") && '0' <= sharding[2] && sharding[2] <= '3'

@@ -14,6 +14,8 @@
 #include <string_view>
 #include <vector>
 
+#include "tessera/policy/table.hpp"
+
 #include "results/results.hpp"
 
 namespace programs {
@@ -26,7 +28,9 @@ struct Candidate {
   /// between such rows.
   std::string work;
   std::string precision, sharding;
-  std::string recipe;  ///< the recipe without the precision, as text: "zs2", "zs3 offload cpu_optimizer"
+  /// the sharding and all other policies that are not the default of their slot, without the precision:
+  /// "zs2", "zs3 offload cpu_optimizer"
+  std::string recipe;
   std::string status;  ///< ok, oom, refused or failed
   bool ranked = true;  ///< false if the rate does not represent the row, for example in a disturbed row
   std::optional<double> rate;      ///< tokens per second of all ranks
@@ -45,6 +49,10 @@ struct Candidate {
   bool has_rank() const { return ok() && ranked && rate && *rate > 0.0 && std::isfinite(*rate); }
 };
 using Candidates = std::span<Candidate const>;
+
+/// Sets the precision, the sharding and the recipe of `row` from the names of its policies. Adapters train
+/// other parameters, so they are added to the row's work. An empty name means the default of its slot.
+void describe_recipe(Candidate& row, SlotNames const& names);
 
 /// Returns how plain a sharding is: 0 for ZeRO stage 0, 3 for stage 3, and 4 for any other sharding, such as
 /// dp, in which only one rank updates.

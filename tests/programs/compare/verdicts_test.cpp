@@ -119,6 +119,22 @@ TEST_CASE("verdicts: a rate that is not a number above 0 takes part in no compar
   }
 }
 
+TEST_CASE("verdicts: a recipe names each policy that is not the default of its slot") {
+  auto const recipe = [](ts::SlotNames const& names) {
+    Candidate made;
+    made.work = "tiny";
+    results::describe_recipe(made, names);
+    return made.recipe + (made.work == "tiny" ? "" : " of " + made.work);
+  };
+  CHECK(recipe({.device = "cpu", .sharding = "zs2", .reduction = "ordered"}) == "zs2");
+  CHECK(recipe({.device = "cpu", .sharding = "zs2", .reduction = "fast"}) == "zs2 reduction fast");
+  CHECK(recipe({.device = "cuda", .sharding = "zs2", .reduction = "fast"}) == "zs2");
+  CHECK(recipe({.device = "cuda", .sharding = "zs2", .reduction = "ordered"}) == "zs2 reduction ordered");
+  CHECK(recipe({.sharding = "zs3", .precision = "fp16", .loss_scale = "dynamic", .offload = "cpu_full"}) ==
+        "zs3 offload cpu_full");
+  CHECK(recipe({.sharding = "zs1", .precision = "fp8", .adapters = "lora"}) == "zs1 of tiny, adapters lora");
+}
+
 TEST_CASE("verdicts: rows with the same program are one row, the plainest") {
   std::vector<Candidate> rows = {row("zs3", 140, 500), row("zs1", 100, 500), row("dp", 90, 500)};
   for (Candidate& each : rows) each.program = 0;

@@ -343,6 +343,32 @@ TEST_CASE("report: a row with a rate of 0 counts as failed, and a note says so")
                   tessera::Error const&);
 }
 
+TEST_CASE("report: verdicts of files without them are those of compare") {
+  Folder const folder;
+  auto const row = [](char const* name, std::string const& more) {
+    return std::string(R"({"experiment": ")") + name +
+           R"(", "sharding": "zs0", "device": "cpu", "model": "tiny", "precision": "fp32", "status": "ok", )" +
+           R"("spread_pct": 1.0, "device_limit_mb": 1000, )" + more + "}";
+  };
+  auto const verdicts = [&](std::string const& rows) {
+    std::string text;
+    for (Row const& one :
+         read(folder.write("rows.json",
+                           R"({"schema_version": 3, "command": "compare", "environment": {}, "rows": [)" +
+                               rows + "]}"))
+             .rows)
+      text += one[Word::verdict] + ";";
+    return text;
+  };
+  // On the CPU the reduction "ordered" is the default, so its row is the plainer one.
+  std::string const same = R"(, "median_tokens_per_sec": 100, "peak_gpu_mem_mb": 50)";
+  CHECK(verdicts(row("a", R"("reduction": "fast")" + same) + "," +
+                 row("b", R"("reduction": "ordered")" + same)) == "works;optimal;");
+  CHECK(verdicts(row("a", R"("reduction": "ordered", "attention_policy": "reference")" + same) + "," +
+                 row("b", R"("reduction": "ordered", "attention_policy": "auto")" + same)) ==
+        "works;optimal;");
+}
+
 TEST_CASE("report: the log of a run that was cut off has what it holds") {
   Folder const folder;
   Inputs const inputs = read(folder.write(
