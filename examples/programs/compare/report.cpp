@@ -26,11 +26,16 @@ using results::Measurements;
 std::optional<double> optional_mb(std::optional<std::int64_t> bytes) {
   return bytes ? std::optional(cli::mebibytes(*bytes)) : std::nullopt;
 }
-/// Returns the peak of the device memory of a rank, the maximum over the repeats.
-double peak_mb_of(Measured const& row) {
+/// Returns the peak of the arena in host memory of a rank, the maximum over the repeats.
+double host_mb_of(Measured const& row) {
   std::int64_t peak = 0;
-  for (Repeat const& repeat : row.repeats) peak = std::max(peak, repeat.peak_device);
+  for (Repeat const& repeat : row.repeats) peak = std::max(peak, repeat.arena_host);
   return cli::mebibytes(peak);
+}
+/// Returns the memory of a rank by which rows are compared.
+std::optional<double> rank_memory_mb(Measured const& row) {
+  SlotNames const& names = row.point.recipe.names;
+  return results::rank_memory_mb(names.device, names.offload, peak_mb_of(row), host_mb_of(row));
 }
 /// Returns the text; nullopt if it is empty.
 std::optional<std::string> optional_text(std::string const& text) {
@@ -166,7 +171,7 @@ void add_measurements(Measurements& row, Measured const& of, Settings const& set
   double train_s = 0.0, total_s = 0.0, first_s = 0.0, window = 0.0, cpu_s = 0.0, bytes = 0.0;
   std::optional<double> comm = 0.0, exposed = 0.0, waiting = 0.0;
   double const count = static_cast<double>(of.repeats.size());
-  std::int64_t arena = 0, host = 0, resident = -1;
+  std::int64_t arena = 0, resident = -1;
   for (Repeat const& repeat : of.repeats) {
     if (!repeat.timed.seconds.empty()) {
       rates.push_back(repeat.timed.rate());
@@ -184,7 +189,6 @@ void add_measurements(Measurements& row, Measured const& of, Settings const& set
     exposed = plus(exposed, repeat.comm_exposed_s);
     waiting = plus(waiting, repeat.comm_waiting_s);
     arena = std::max(arena, repeat.arena_device);
-    host = std::max(host, repeat.arena_host);
     resident = std::max(resident, repeat.peak_resident);
   }
   if (!rates.empty()) {
@@ -214,7 +218,7 @@ void add_measurements(Measurements& row, Measured const& of, Settings const& set
   row.first_step_s = first_s;
   row.peak_gpu_mem_mb = peak_mb_of(of);
   row.arena_mb = cli::mebibytes(arena);
-  row.host_mem_mb = cli::mebibytes(host);
+  row.host_mem_mb = host_mb_of(of);
   add_device_memory(row, of.repeats);
   if (Repeat const& one = of.repeats.front(); !one.nvme_engine.empty()) {
     row.nvme_mb = cli::mebibytes(one.peak_nvme);
@@ -259,16 +263,17 @@ void add_measurements(Measurements& row, Measured const& of, Settings const& set
   row.hashed_steps = first.hashed_after;
 }
 
-/// Writes the columns that compare rows to the result row `row` of a completed row. `program` is the measured
-/// row that represents the program of this row. The speedup and the saved memory are relative to `base`.
-void add_comparison(Measurements& row, Measured const& program, Measured const& base) {
+/// Writes the columns that compare rows to the result row `row` of the completed row `of`. `program` is the
+/// measured row that represents the program of this row. The speedup and the saved memory are relative to
+/// `base`.
+void add_comparison(Measurements& row, Measured const& of, Measured const& program, Measured const& base) {
   double const rate = program.tokens_per_second();
-  row.efficiency = results::efficiency_of(rate, row.peak_gpu_mem_mb);
+  row.efficiency = results::efficiency_of(rate, rank_memory_mb(of));
   if (base.point.model.name != program.point.model.name) return;
   row.speedup = rate / base.tokens_per_second();
   row.speedup_against = base.point.experiment;
   row.speedup_uncertainty = speedup_uncertainty(program, base);
-  row.memory_saved_pct = results::percent_less(row.peak_gpu_mem_mb, peak_mb_of(base));
+  row.memory_saved_pct = results::percent_less(rank_memory_mb(of), rank_memory_mb(base));
 }
 
 /// Returns the result columns of the measured row `of`, without the columns of `add_comparison`. The scaling
@@ -362,13 +367,19 @@ std::vector<results::Candidate> candidates_of(std::vector<Measured> const& measu
     if (!row.ok()) continue;
     candidate.rate = row.tokens_per_second();
     if (auto const spread = spread_of(row)) candidate.spread = std::max(*spread, row.twins_differ);
-    candidate.peak_mb = peak_mb_of(row);
+    candidate.peak_mb = rank_memory_mb(row);
     Measurements use;
     add_gpu_use(use, row.repeats, point.world());
     candidate.utilization_pct = use.avg_gpu_util_pct;
     candidate.utilization_deviation_pct = use.std_gpu_util_pct;
   }
   return candidates;
+}
+
+double peak_mb_of(Measured const& row) {
+  std::int64_t peak = 0;
+  for (Repeat const& repeat : row.repeats) peak = std::max(peak, repeat.peak_device);
+  return cli::mebibytes(peak);
 }
 
 Measured const* base_of(TableRows const& table, std::vector<Measured> const& measured) {
@@ -527,7 +538,7 @@ std::vector<Measurements> measurements(std::vector<Measured> const& measured, Se
       rows[at] = row_of(measured[at], measured, settings, device, rate);
       rows[at].verdict = std::move(verdicts[at]);
       if (measured[at].ok())
-        add_comparison(rows[at], measured[results::represented_by(candidates, at)], *base);
+        add_comparison(rows[at], measured[at], measured[results::represented_by(candidates, at)], *base);
     }
   }
   return rows;

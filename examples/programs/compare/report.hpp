@@ -53,6 +53,9 @@ std::vector<results::Candidate> candidates_of(std::vector<Measured> const& measu
 /// program of this row, returns the row that represents the program.
 Measured const* base_of(TableRows const& table, std::vector<Measured> const& measured);
 
+/// Returns the peak of the arena of a rank's device in MB (2^20 bytes), the maximum over the repeats.
+double peak_mb_of(Measured const& row);
+
 /// Returns the standard deviation of a row's rate, as a fraction of the rate. With several repeats it is the
 /// deviation over repeats, otherwise over steps. Returns nullopt if only one step was timed.
 std::optional<double> spread_of(Measured const& row);

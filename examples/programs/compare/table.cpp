@@ -173,7 +173,10 @@ std::vector<bool> marks(Column const& column, TableRows const& table, std::vecto
   auto const better = [&](std::size_t one, std::size_t other) {
     results::Candidate const &first = candidates[one], &second = candidates[other];
     if (by_rate) return results::is_higher(figure(first), first.spread, figure(second), second.spread);
-    auto const a = column.number(rows[one]), b = column.number(rows[other]);
+    // rows are compared by the whole memory of a rank, of which the column has the part on the device
+    bool const is_memory = column.name == "peak_gpu_mem_mb";
+    auto const a = is_memory ? first.peak_mb : column.number(rows[one]);
+    auto const b = is_memory ? second.peak_mb : column.number(rows[other]);
     return best == Best::least && a && b && *a < *b;
   };
   std::vector<bool> marked;
@@ -285,13 +288,23 @@ std::string fastest_text(std::vector<Measured> const& measured,
                            " tok/s";
   if (leaders.rows.size() == 1)
     return "fastest: " + names_of(fastest) + " with " + rate + " and " +
-           cli::fixed(cli::mebibytes(first.repeats.front().peak_device), 2) + " MB a rank\n";
+           cli::fixed(*candidates[leaders.rows.front()].peak_mb, 2) + " MB a rank\n";
   return "fastest: " + std::to_string(fastest.size()) + " rows differ by less than they vary, up to " + rate +
          ": " + names_of(fastest) + "\n";
 }
 
-/// Returns a sentence that names the row with the most tokens per second for its device memory, or all rows
-/// that are possibly this row. Returns "" if fewer than two programs can be compared.
+/// Returns the name of the memory by which the completed rows are compared (results::rank_memory_mb).
+std::string memory_name(std::vector<Measured> const& measured,
+                        std::vector<results::Candidate> const& candidates) {
+  bool has_host_part = false;
+  for (std::size_t at = 0; at < measured.size(); ++at)
+    if (measured[at].ok())
+      has_host_part = has_host_part || *candidates[at].peak_mb > peak_mb_of(measured[at]);
+  return results::memory_name(has_host_part);
+}
+
+/// Returns a sentence that names the row with the most tokens per second for its memory, or all rows that are
+/// possibly this row. Returns "" if fewer than two programs can be compared.
 std::string most_efficient_text(std::vector<Measured> const& measured,
                                 std::vector<results::Candidate> const& candidates) {
   results::Leaders const leaders = results::leaders_of(
@@ -302,7 +315,7 @@ std::string most_efficient_text(std::vector<Measured> const& measured,
   std::vector<Measured const*> const rows = with_twins(leaders.rows, measured);
   std::string const figure = cli::grouped(std::llround(most)) + " +- " +
                              cli::grouped(std::llround(*spread_of(*rows.front()) * most)) +
-                             " tok/s per GB of device memory";
+                             " tok/s per GB of " + memory_name(measured, candidates);
   if (leaders.rows.size() == 1) return "best efficiency: " + names_of(rows) + " with " + figure + "\n";
   return "best efficiency: " + std::to_string(rows.size()) + " rows differ by less than they vary, up to " +
          figure + ": " + names_of(rows) + "\n";
@@ -321,15 +334,20 @@ std::string observed_text(std::vector<results::Candidate> const& candidates,
   return out;
 }
 
-std::string smallest_text(std::vector<Measured> const& measured) {
-  std::vector<Measured const*> rows = ok_rows_of(measured);
-  if (rows.size() < 2) return {};
-  auto const bytes = [](Measured const* row) { return row->repeats.front().peak_device; };
-  std::int64_t least = bytes(rows.front());
-  for (Measured const* row : rows) least = std::min(least, bytes(row));
-  std::erase_if(rows, [&](Measured const* row) { return bytes(row) > least; });
-  return "least device memory: " + cli::fixed(cli::mebibytes(least), 2) + " MB a rank: " + names_of(rows) +
-         "\n";
+std::string smallest_text(std::vector<Measured> const& measured,
+                          std::vector<results::Candidate> const& candidates) {
+  if (ok_rows_of(measured).size() < 2) return {};
+  std::optional<double> least;
+  std::vector<Measured const*> rows;
+  for (std::size_t at = 0; at < measured.size(); ++at) {
+    if (!measured[at].ok()) continue;
+    double const memory = *candidates[at].peak_mb;
+    if (least && memory < *least) rows.clear();
+    if (rows.empty()) least = memory;
+    if (memory == *least) rows.push_back(&measured[at]);
+  }
+  return "least " + memory_name(measured, candidates) + ": " + cli::fixed(*least, 2) +
+         " MB a rank: " + names_of(rows) + "\n";
 }
 
 /// Returns a sentence for each row that skipped so many updates that its rate does not represent training.
@@ -422,7 +440,7 @@ std::string verdict(std::vector<Measured> const& measured, std::vector<Measureme
                       : terminal.red("planned and peak differ in " + std::to_string(inexact) + " rows")) +
         "\n";
   out += skipped_text(measured) + disturbed_text(measured) + predicted_text(measured, rows) +
-         fastest_text(measured, candidates) + smallest_text(measured) +
+         fastest_text(measured, candidates) + smallest_text(measured, candidates) +
          most_efficient_text(measured, candidates) + observed_text(candidates, rows);
   out += "rows:";
   for (char const* status : {"ok", "oom", "refused", "failed"})

@@ -182,9 +182,8 @@ void add_latency_figures(Inputs const& inputs, Figures& figures) {
 void add_trade_off_figures(Inputs const& inputs, Figures& figures) {
   std::string const title = "Throughput against memory";
   RowList rows = ok_rows(inputs.rows);
-  std::erase_if(rows, [](Row const* row) {
-    return !(*row)[Number::median_tokens_per_sec] || !(*row)[Number::peak_gpu_mem_mb];
-  });
+  std::erase_if(rows,
+                [](Row const* row) { return !(*row)[Number::median_tokens_per_sec] || !row->memory_mb(); });
   auto models = grouped_by(rows, [](Row const& row) { return row[Word::model]; });
   std::erase_if(models, [](RowList const& group) { return group.size() < 2; });
   if (models.empty()) {
@@ -204,7 +203,7 @@ void add_trade_off_figures(Inputs const& inputs, Figures& figures) {
     double max_x = 0.0, max_y = 0.0;
     bool others = false;
     for (Row const* row : group) {
-      max_x = std::max(max_x, *(*row)[Number::peak_gpu_mem_mb]);
+      max_x = std::max(max_x, *row->memory_mb());
       max_y = std::max(max_y, *(*row)[Number::median_tokens_per_sec]);
     }
     struct Drawn {
@@ -221,7 +220,7 @@ void add_trade_off_figures(Inputs const& inputs, Figures& figures) {
       }
       if (found == chart.series.end()) found = chart.series.insert(found, name);
       auto const series = static_cast<std::size_t>(found - chart.series.begin());
-      double const x = *(*row)[Number::peak_gpu_mem_mb], y = *(*row)[Number::median_tokens_per_sec];
+      double const x = *row->memory_mb(), y = *(*row)[Number::median_tokens_per_sec];
       std::string const place = std::to_string(series) + (row->is_unsteady() ? "~" : " ") +
                                 integer_text(120.0 * x / std::max(max_x, 1e-30)) + " " +
                                 integer_text(80.0 * y / std::max(max_y, 1e-30));
@@ -241,7 +240,7 @@ void add_trade_off_figures(Inputs const& inputs, Figures& figures) {
     std::size_t const marked = std::min<std::size_t>(best.size(), 12);
     for (std::size_t i = 0; i < marked; ++i) {
       Row const& row = *best[best.size() - marked + i];
-      double const x = *row[Number::peak_gpu_mem_mb], y = *row[Number::median_tokens_per_sec];
+      double const x = *row.memory_mb(), y = *row[Number::median_tokens_per_sec];
       chart.frontier.push_back({{x, y},
                                 (row.is_unsteady() ? "~" : "") + figure_text(y) + " tokens/s, " +
                                     figure_text(x) + " MB: " + labels.of(row)});

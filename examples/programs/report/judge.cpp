@@ -82,7 +82,7 @@ std::vector<results::Candidate> candidates_of(RowList const& rows, Inputs const*
     candidate.ranked = !row->disturbed.value_or(false);
     candidate.rate = (*row)[Number::median_tokens_per_sec];
     if (auto const spread = spread_of(*row)) candidate.spread = std::max(*spread, row->twins_differ);
-    candidate.peak_mb = (*row)[Number::peak_gpu_mem_mb];
+    candidate.peak_mb = row->memory_mb();
     candidate.limit_mb = (*row)[Number::device_limit_mb];
     candidate.utilization_pct = (*row)[Number::avg_gpu_util_pct];
     candidate.utilization_deviation_pct = (*row)[Number::std_gpu_util_pct];
@@ -133,6 +133,12 @@ std::string best_text(std::string const& title, BestRows const& best, std::size_
          figure + ": " + names_of(best.rows, labels) + ".";
 }
 
+/// Returns the name of the memory by which the rows are compared.
+std::string memory_name(RowList const& rows) {
+  return results::memory_name(std::ranges::any_of(
+      rows, [](Row const* row) { return row->memory_mb() != (*row)[Number::peak_gpu_mem_mb]; }));
+}
+
 std::string fastest(RowList const& all, Labels const& labels) {
   if (all.size() > 1 && std::all_of(all.begin() + 1, all.end(),
                                     [&](Row const* row) { return are_one_program(*all.front(), *row); }))
@@ -147,7 +153,7 @@ std::string fastest(RowList const& all, Labels const& labels) {
 std::string most_efficient(RowList const& all, Labels const& labels) {
   BestRows const best = best_rows(all, &efficiency);
   if (best.leaders.programs < 2 || !best.deviation) return {};
-  return best_text("Best efficiency", best, all.size(), "tokens/s per GB of device memory", labels);
+  return best_text("Best efficiency", best, all.size(), "tokens/s per GB of " + memory_name(all), labels);
 }
 
 /// Returns the best rows by a figure; empty if they are unknown, or if all rows would be returned.
@@ -160,7 +166,7 @@ RowList unless_all(RowList const& all, results::Figure const& figure) {
 std::string smallest(RowList const& rows, Labels const& labels) {
   RowList const least = smallest_of(rows);
   if (least.empty()) return {};
-  return "Least device memory: " + number_text((*least.front())[Number::peak_gpu_mem_mb], 2) +
+  return "Least " + memory_name(rows) + ": " + number_text(least.front()->memory_mb(), 2) +
          " MB a rank: " + names_of(least, labels) + ".";
 }
 
@@ -207,29 +213,27 @@ RowList fastest_of(RowList rows) {
   return unless_all(rows, &results::rate_of);
 }
 RowList most_efficient_of(RowList rows) {
-  std::erase_if(rows, [](Row const* row) {
-    return !(*row)[Number::median_tokens_per_sec] || !(*row)[Number::peak_gpu_mem_mb];
-  });
+  std::erase_if(rows,
+                [](Row const* row) { return !(*row)[Number::median_tokens_per_sec] || !row->memory_mb(); });
   return unless_all(rows, &efficiency);
 }
 
 RowList smallest_of(RowList rows) {
-  std::erase_if(rows, [](Row const* row) { return !(*row)[Number::peak_gpu_mem_mb]; });
+  std::erase_if(rows, [](Row const* row) { return !row->memory_mb(); });
   if (rows.size() < 2) return {};
-  double least = *(*rows.front())[Number::peak_gpu_mem_mb];
-  for (Row const* row : rows) least = std::min(least, *(*row)[Number::peak_gpu_mem_mb]);
+  double least = *rows.front()->memory_mb();
+  for (Row const* row : rows) least = std::min(least, *row->memory_mb());
   std::size_t const all = rows.size();
-  std::erase_if(rows, [&](Row const* row) { return *(*row)[Number::peak_gpu_mem_mb] > least; });
+  std::erase_if(rows, [&](Row const* row) { return *row->memory_mb() > least; });
   return rows.size() == all ? RowList() : rows;
 }
 
 RowList frontier(RowList rows) {
-  std::erase_if(rows, [](Row const* row) {
-    return !(*row)[Number::median_tokens_per_sec] || !(*row)[Number::peak_gpu_mem_mb];
-  });
+  std::erase_if(rows,
+                [](Row const* row) { return !(*row)[Number::median_tokens_per_sec] || !row->memory_mb(); });
   rows = represented(std::move(rows));
   std::stable_sort(rows.begin(), rows.end(), [](Row const* one, Row const* other) {
-    double const a = *(*one)[Number::peak_gpu_mem_mb], b = *(*other)[Number::peak_gpu_mem_mb];
+    double const a = *one->memory_mb(), b = *other->memory_mb();
     return a != b ? a < b : *(*one)[Number::median_tokens_per_sec] > *(*other)[Number::median_tokens_per_sec];
   });
   RowList pareto;
@@ -262,15 +266,13 @@ void complete_rows(Inputs& inputs, std::size_t first, results::Row const& rows,
     row[Word::verdict] = verdicts[at].value_or("");
     if (!row.ok()) continue;
     Row const& program = *list[results::represented_by(candidates, at)];
-    row[Number::efficiency] =
-        results::efficiency_of(program[Number::median_tokens_per_sec], row[Number::peak_gpu_mem_mb]);
+    row[Number::efficiency] = results::efficiency_of(program[Number::median_tokens_per_sec], row.memory_mb());
     row[Number::loss_reduction_pct] = results::percent_less(row[Number::final_loss], row[Number::first_loss]);
     auto const base = std::find_if(list.begin(), list.end(), [&](Row const* other) {
       return (*other)[Word::experiment] == row[Word::speedup_against];
     });
     if (base == list.end()) continue;
-    row[Number::memory_saved_pct] =
-        results::percent_less(row[Number::peak_gpu_mem_mb], (**base)[Number::peak_gpu_mem_mb]);
+    row[Number::memory_saved_pct] = results::percent_less(row.memory_mb(), (*base)->memory_mb());
     if (&program != &row && program[Number::speedup]) {
       row[Number::speedup] = program[Number::speedup];
       row[Number::speedup_uncertainty] = program[Number::speedup_uncertainty];

@@ -38,9 +38,9 @@ RowList frontier(RowList rows);
 /// represents them is compared. The others follow it in the list. Returns an empty list if the deviations are
 /// unknown, or if all rows would be returned.
 RowList fastest_of(RowList rows);
-/// Like fastest_of, but for the efficiency: tokens per second for the peak of the device memory.
+/// Like fastest_of, but for the efficiency: tokens per second for the peak of the memory.
 RowList most_efficient_of(RowList rows);
-/// Returns the rows that need the least device memory; empty if all rows need the same.
+/// Returns the rows that need the least memory (Row::memory_mb); empty if all rows need the same.
 RowList smallest_of(RowList rows);
 
 /// Computes the columns that files of older versions of `compare` lack: the efficiency, the saved memory, the

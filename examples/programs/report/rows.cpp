@@ -10,6 +10,7 @@
 #include <set>
 
 #include "cli/values.hpp"
+#include "results/verdicts.hpp"
 
 namespace programs {
 using namespace tessera;
@@ -75,6 +76,11 @@ std::string header_of(Number number) {
 std::optional<double> Row::step_seconds() const {
   auto const& median = (*this)[Number::median_step_time_s];
   return median ? median : (*this)[Number::avg_step_time_s];
+}
+
+std::optional<double> Row::memory_mb() const {
+  return results::rank_memory_mb((*this)[Word::device], (*this)[Word::offload],
+                                 (*this)[Number::peak_gpu_mem_mb], (*this)[Number::host_mem_mb]);
 }
 
 std::string Source::kind_text() const {

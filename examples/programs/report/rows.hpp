@@ -99,6 +99,8 @@ struct Row {
   /// Returns the median of the step times in seconds; the mean if the file has no median; nullopt if it has
   /// neither.
   std::optional<double> step_seconds() const;
+  /// Returns the peak of the memory of a rank by which rows are compared (results::rank_memory_mb), in MB.
+  std::optional<double> memory_mb() const;
 };
 
 enum class Kind { comparison, training, step_logs, plan, recording, rivals };

@@ -199,7 +199,7 @@ Table results_table(Inputs const& inputs) {
   efficiency.value = [](Row const& row) {  // logs of `train` lack the column
     return row[Number::efficiency]
                ? row[Number::efficiency]
-               : results::efficiency_of(row[Number::median_tokens_per_sec], row[Number::peak_gpu_mem_mb]);
+               : results::efficiency_of(row[Number::median_tokens_per_sec], row.memory_mb());
   };
   add_numbers({efficiency,
                of(Number::memory_saved_pct, 1),

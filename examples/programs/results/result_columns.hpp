@@ -211,10 +211,10 @@ struct Column {
          .terminal = {"off\n%", 6, 1, Best::none, "predicted_tokens_per_sec"}) \
   COLUMN(measured, number, other_cpu_util_pct, .about = "CPU use of other programs during the timed steps") \
   COLUMN(measured, maybe_bool, disturbed, .about = "other programs used too much CPU for the rate to be ranked") \
-  COLUMN(measured, number, efficiency, .about = "median_tokens_per_sec per 2^30 bytes of peak_gpu_mem_mb", \
+  COLUMN(measured, number, efficiency, .about = "median_tokens_per_sec per 2^30 bytes of peak_gpu_mem_mb; on the CPU also of host_mem_mb", \
          .unit = unit::tokens_per_second_per_gb, \
          .terminal = {"tok/s\nper GB", 6, 0, Best::most_efficient, "peak_gpu_mem_mb"}) \
-  COLUMN(measured, number, memory_saved_pct, .about = "device memory saved against the row `speedup_against`", \
+  COLUMN(measured, number, memory_saved_pct, .about = "memory saved against the row `speedup_against`, of the same parts as efficiency", \
          .title = "memory saved", .unit = unit::percent, .is_signed = true, \
          .terminal = {"saved\n%", 5, 1, Best::none, "efficiency"}) \
   COLUMN(measured, number, loss_reduction_pct, .about = "how much lower the last loss is than the first", \

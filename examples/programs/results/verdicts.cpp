@@ -205,6 +205,17 @@ void describe_recipe(Candidate& row, SlotNames const& names) {
   });
 }
 
+std::optional<double> rank_memory_mb(std::string_view device, std::string_view offload,
+                                     std::optional<double> device_mb, std::optional<double> host_mb) {
+  bool const has_host_part = device == Cpu::name && !offload.empty() && offload != "none";
+  if (!has_host_part || !device_mb) return device_mb;
+  return host_mb ? std::optional(*device_mb + *host_mb) : std::nullopt;
+}
+
+std::string memory_name(bool has_host_part) {
+  return has_host_part ? "device and host memory" : "device memory";
+}
+
 int plainness(std::string_view sharding) {
   return sharding.size() == 3 && sharding.starts_with("zs") && '0' <= sharding[2] && sharding[2] <= '3'
              ? sharding[2] - '0'

@@ -35,8 +35,8 @@ struct Candidate {
   bool ranked = true;  ///< false if the rate does not represent the row, for example in a disturbed row
   std::optional<double> rate;      ///< tokens per second of all ranks
   std::optional<double> spread;    ///< standard deviation of the rate, as a fraction of the rate
-  std::optional<double> peak_mb;   ///< peak of the device memory of a rank
-  std::optional<double> limit_mb;  ///< device memory that a rank may use
+  std::optional<double> peak_mb;   ///< peak of the memory of a rank, see rank_memory_mb
+  std::optional<double> limit_mb;  ///< the memory that a rank may use, in the same place
   /// mean utilization of the GPUs, and its standard deviation over repeats, both in percent
   std::optional<double> utilization_pct, utilization_deviation_pct;
   /// rows with an equal value run the same program (schedule and buffers of a step); absent if no other row
@@ -54,6 +54,16 @@ using Candidates = std::span<Candidate const>;
 /// other parameters, so they are added to the row's work. An empty name means the default of its slot.
 void describe_recipe(Candidate& row, SlotNames const& names);
 
+/// Returns the peak of the memory of a rank by which rows are compared, in MB (2^20 bytes). On a GPU it is
+/// `device_mb`, the peak of the arena of the device. On the CPU this arena and the arena with offloaded state
+/// (`host_mb`) are in the same memory, so it is their sum. Returns nullopt if a part is unknown. `device` and
+/// `offload` are the names of the row's policies.
+std::optional<double> rank_memory_mb(std::string_view device, std::string_view offload,
+                                     std::optional<double> device_mb, std::optional<double> host_mb);
+/// Returns the name of this memory for sentences about several rows: "device memory", or "device and host
+/// memory" if the memory of a row has both parts.
+std::string memory_name(bool has_host_part);
+
 /// Returns how plain a sharding is: 0 for ZeRO stage 0, 3 for stage 3, and 4 for any other sharding, such as
 /// dp, in which only one rank updates.
 int plainness(std::string_view sharding);
@@ -67,8 +77,8 @@ std::size_t represented_by(Candidates rows, std::size_t at);
 /// whose rates must not be ranked.
 std::vector<std::size_t> ranked_programs(Candidates rows);
 
-/// Returns the efficiency: the tokens per second of all ranks for each 2^30 bytes of the peak device memory
-/// of a rank. Returns nullopt if one of them is unknown.
+/// Returns the efficiency: the tokens per second of all ranks for each 2^30 bytes of the peak memory of a
+/// rank (rank_memory_mb). Returns nullopt if one of them is unknown.
 std::optional<double> efficiency_of(std::optional<double> rate, std::optional<double> peak_mb);
 /// Returns by how many percent `value` is less than `base`; negative if it is more. Returns nullopt if a
 /// value is unknown or `base` is not above 0.

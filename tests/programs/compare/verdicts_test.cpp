@@ -135,6 +135,35 @@ TEST_CASE("verdicts: a recipe names each policy that is not the default of its s
   CHECK(recipe({.sharding = "zs1", .precision = "fp8", .adapters = "lora"}) == "zs1 of tiny, adapters lora");
 }
 
+TEST_CASE("verdicts: on the CPU the host memory of an offload counts, on a GPU it does not") {
+  CHECK(results::rank_memory_mb("cuda", "cpu_full", 10.0, 5.0) == 10.0);
+  CHECK(results::rank_memory_mb("cpu", "cpu_full", 10.0, 5.0) == 15.0);
+  CHECK(results::rank_memory_mb("cpu", "none", 10.0, 5.0) == 10.0);
+  CHECK(results::rank_memory_mb("cpu", "none", 10.0, std::nullopt) == 10.0);
+  CHECK_FALSE(results::rank_memory_mb("cpu", "cpu_full", 10.0, std::nullopt));
+  CHECK_FALSE(results::rank_memory_mb("cpu", "cpu_full", std::nullopt, 5.0));
+
+  cli::MatrixFlags matrix = lists();
+  matrix.slots.of<ts::slot::sharding>() = {"zs2"};
+  matrix.slots.of<ts::slot::offload>() = {"none", "cpu_full"};
+  compare::Settings const settings = asked(matrix);
+  std::vector<compare::Measured> rows = measured(settings);
+  constexpr std::int64_t mb = 1 << 20;
+  for (compare::Measured& row : rows) row.device_limit = 1000 * mb;
+  rows[0].repeats[0].peak_device = 100 * mb;
+  rows[1].repeats[0].peak_device = 40 * mb;
+  rows[1].repeats[0].arena_host = 70 * mb;
+  set_steps(rows[1], {200, 200, 200, 200});
+  auto const made = compare::measurements(rows, settings, ts::device_facts(ts::Device::cpu));
+  CHECK(made[1].verdict == "unnecessary");  // with the 40 MB of the device alone it would be overkill
+  CHECK(made[1].memory_saved_pct == doctest::Approx(-10.0));
+  CHECK(made[1].efficiency == doctest::Approx(*made[1].median_tokens_per_sec * 1024.0 / 110.0));
+  std::string const text = table(rows, settings);
+  CHECK(has(text, "least device and host memory: 100.00 MB a rank: " + rows[0].point.experiment + "\n"));
+  CHECK(has(text, "tok/s per GB of device and host memory\n"));
+  CHECK(has(squeezed(text), "100.00*"));
+}
+
 TEST_CASE("verdicts: rows with the same program are one row, the plainest") {
   std::vector<Candidate> rows = {row("zs3", 140, 500), row("zs1", 100, 500), row("dp", 90, 500)};
   for (Candidate& each : rows) each.program = 0;

@@ -343,7 +343,7 @@ TEST_CASE("report: a row with a rate of 0 counts as failed, and a note says so")
                   tessera::Error const&);
 }
 
-TEST_CASE("report: verdicts of files without them are those of compare") {
+TEST_CASE("report: verdicts of files without them are those of compare, also with --reduction and offload") {
   Folder const folder;
   auto const row = [](char const* name, std::string const& more) {
     return std::string(R"({"experiment": ")") + name +
@@ -367,6 +367,15 @@ TEST_CASE("report: verdicts of files without them are those of compare") {
   CHECK(verdicts(row("a", R"("reduction": "ordered", "attention_policy": "reference")" + same) + "," +
                  row("b", R"("reduction": "ordered", "attention_policy": "auto")" + same)) ==
         "works;optimal;");
+  // On the CPU the offloaded state is in the same memory as the arena of the device.
+  CHECK(verdicts(row("a", R"("offload": "none", "host_mem_mb": 0)" + same) + "," +
+                 row("b", R"("offload": "cpu_full", "peak_gpu_mem_mb": 20, "host_mem_mb": 40,
+                            "median_tokens_per_sec": 50)")) == "optimal;unnecessary;");
+  Inputs const inputs = read(folder.path / "rows.json");
+  std::string text;
+  for (std::string const& line : verdict(inputs)) text += line + "\n";
+  CHECK(text.find("Least device and host memory: 50.00 MB a rank: a.") != text.npos);
+  CHECK(frontier({&inputs.rows[0], &inputs.rows[1]}).size() == 1);
 }
 
 TEST_CASE("report: the log of a run that was cut off has what it holds") {
