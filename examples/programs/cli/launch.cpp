@@ -26,6 +26,7 @@ namespace cli {
 namespace {
 
 std::shared_ptr<comm::Launch> launch_in_use;  // null until join_launch sets it
+bool rank_0_is_missing = false;               // this process looked for rank 0 and did not find it
 
 /// Makes standard output write to the file `path`. If `errors` is true, standard error writes there too. If
 /// `append` is true, keeps the contents of the file, as a resumed run does.
@@ -126,7 +127,12 @@ void join_launch(CommandLine const& line, LaunchFlags const& flags) {
   } else if (launch.rank > 0) {
     redirect("/dev/null", false);
   }
-  launch_in_use = comm::launch_of_process();
+  try {
+    launch_in_use = comm::launch_of_process();
+  } catch (Error const& error) {
+    rank_0_is_missing = launch.rank != 0 && error.rank() == 0;
+    throw;
+  }
   compare_flags(line, *launch_in_use);
 }
 
@@ -145,6 +151,7 @@ bool decided_by_first_process(bool own) {
 
 bool prints_failure(std::string_view text) {
   if (launch_in_use) return launch_in_use->first_to_fail(std::string(text));
+  if (rank_0_is_missing) return true;  // no other process may be running that could print the message
   try {
     comm::LaunchEnvironment const launch = comm::launch_environment();
     return launch.rank == 0 || launch.local_rank <= 0;

@@ -55,7 +55,8 @@ int ranks_on_host();
 bool decided_by_first_process(bool own);
 
 /// Tells the other ranks that this rank has failed with the message `text`. Returns whether this process
-/// should print the message. The result is false if a lower rank fails with the same message and prints it.
+/// should print the message. The result is false if a lower rank fails with the same message and prints it. A
+/// rank that did not find rank 0 always prints.
 bool prints_failure(std::string_view text);
 /// Writes the error message `text` to the file that torchrun names in TORCHELASTIC_ERROR_FILE. Does nothing
 /// if this variable is not set.

@@ -299,7 +299,7 @@ class Launch {
                  : other_server                 ? "only other programs listen there"
                                                 : "no program listens there",
                  "; ", detail::launch_advice(environment_)},
-                rank());
+                0);
   }
 
   /// Introduces this process to the server at the other end of `socket`, and waits until all ranks have
