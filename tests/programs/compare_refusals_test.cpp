@@ -14,6 +14,7 @@ TEST_CASE("compare refusals: unknown flags, missing values and wrong frozen para
       2 | tiny | 'tiny' | values follow their flag
       2 | steps 3 | 'steps' | --steps
       2 | --steps | --steps needs a value
+      2 | --num-steps | --num-steps needs a value | give --num-steps VALUE
       2 | --steps --json | --steps needs a value | '--json'
       2 | --list=yes | --list takes no value
       2 | --json= | --json has an empty value

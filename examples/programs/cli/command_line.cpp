@@ -349,18 +349,17 @@ void CommandLine::parse_words(Names const& words, std::string const& origin) {
     Names values;
     if (equals != std::string::npos) values.push_back(word.substr(equals + 1));
     if (entry->is_switch) {
-      if (!values.empty())
-        refuse(entry->name + " takes no value, but " + in_quotes(values[0]) + " was given");
+      if (!values.empty()) refuse(name + " takes no value, but " + in_quotes(values[0]) + " was given");
     } else {
       while (at < words.size() && !is_flag(words[at]) && (entry->several || values.empty()))
         values.push_back(words[at++]);
       if (values.empty())
-        refuse(entry->name + " needs a value" +
+        refuse(name + " needs a value" +
                (at < words.size() ? ", but " + in_quotes(words[at]) + " follows"
                                   : std::string(", and none follows")) +
-               "; give " + entry->name + " VALUE");
+               "; give " + name + " VALUE");
       for (auto const& value : values)
-        if (value.empty()) refuse(entry->name + " has an empty value; give one, or leave the flag out");
+        if (value.empty()) refuse(name + " has an empty value; give one, or leave the flag out");
     }
     give(*entry, std::move(values));
     entry->listed = origin;
