@@ -417,7 +417,7 @@ int run(int argc, char const* const* argv) {
     log << "trains " << points.size() << " recipes for " << settings.warmup << " + " << settings.steps
         << " steps each: about " << cli::duration_text(seconds) << std::endl;
   }
-  log << box_text(line, settings, points, data.first(), terminal);
+  log << cli::defaults_note(line) << box_text(line, settings, points, data.first(), terminal);
   if (settings.times) log << cli::times_text(*settings.times, settings.machine);
   log << std::flush;
 

@@ -120,5 +120,11 @@ void add_defaults_flag(CommandLine& line, std::string& chosen) {
   line.otherwise([&line] { return choose(line); });
 }
 
+std::string defaults_note(CommandLine const& line) {
+  if (line.spelled() != Names{"--model"}) return {};
+  return "note: --model alone has the defaults of this program; the published programs train stages 0 to 3 "
+         "(--defaults stage-sweep) or three offloads (--defaults offload-sweep) on one rank\n";
+}
+
 }  // namespace cli
 }  // namespace programs

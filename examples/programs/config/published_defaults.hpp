@@ -17,5 +17,9 @@ namespace cli {
 /// names and Tessera's names of these flags is refused.
 void add_defaults_flag(CommandLine& line, std::string& chosen);
 
+/// Returns a note that names `--defaults` if `--model` is the only flag on the command line. The published
+/// programs have this flag too, so a user may expect their defaults. Returns "" for all other command lines.
+std::string defaults_note(CommandLine const& line);
+
 }  // namespace cli
 }  // namespace programs
