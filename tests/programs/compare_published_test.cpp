@@ -227,7 +227,7 @@ TEST_CASE("compare published: rows that do not fit get the plan in brackets, and
       published, large-models: ZeRO-2 and ZeRO-3
       zs3, bf16, 8 ranks +3000 +- +680 +- +72 +\([0-9.]+\) +- +- +oom +optimal
       zs2, bf16, 8 ranks +OOM
-      \(in brackets\): planned memory, and predicted times, of a row that did not run here
+      \(in brackets\): planned memory, and predicted times and speed-ups, of a row that did not run here
       published on: eight A100 80 GB
       here on: [^\n]+, ranks as threads of the processor
       assumed: batch 4 and sequence 512

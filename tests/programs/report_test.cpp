@@ -175,12 +175,16 @@ TEST_CASE("report: figures are files that Markdown shows, and figures of an earl
 TEST_CASE("report: published figures have ours, both deviations and the ratio next to them") {
   Machines const sh;
   sh.document("published.json", R"(
-      zs0_fp16 | "sharding": "zs0", "median_tokens_per_sec": 30000, "published": {"comparison": "zero-stages-gpt2", "machine": "an H100", "figures": {"tokens_per_sec": 23173.73, "step_s": 0.185223}, "deviations": {"tokens_per_sec": 84.275070}, "ours": {"tokens_per_sec": 30000}, "our_deviations": {"tokens_per_sec": 12.5}, "ratios": {"tokens_per_sec": 1.2945}, "oom": false, "cannot_be": null})");
+      zs0_fp16 | "sharding": "zs0", "median_tokens_per_sec": 30000, "published": {"comparison": "zero-stages-gpt2", "machine": "an H100", "figures": {"tokens_per_sec": 23173.73, "step_s": 0.185223}, "deviations": {"tokens_per_sec": 84.275070}, "ours": {"tokens_per_sec": 30000, "step_s": 0.0703}, "our_deviations": {"tokens_per_sec": 12.5, "step_s": 0.0000396}, "ratios": {"tokens_per_sec": 1.2945, "step_s": 0.38}, "oom": false, "cannot_be": null}
+      zs1_fp16 | "sharding": "zs1", "median_tokens_per_sec": 30000, "published": {"comparison": "zero-stages-gpt2", "machine": "an H100", "figures": {"peak_gb": 52, "of_a_newer_version": 1}, "oom": false, "cannot_be": "52 GB: 16 bytes a parameter are 108 GB"})");
   sh.passes("report published.json --html page.html --markdown page.md");
   sh.holds("page.html", "<h2>Published figures</h2>");
   shows(sh.text("page.md"), R"(
-      zero-stages-gpt2 \| `zs0_fp16` \| tokens per sec \| 23,174 \| 84\.3 \| 30,000 \| 12\.5 \| 1\.29
-      zero-stages-gpt2 \| `zs0_fp16` \| step s \| 0\.1852 \| - \| - \| - \| -)");
+      zero-stages-gpt2 \| zs0 \| tok/s \| 23,174 \| 84\.3 \| 30,000 \| 12\.5 \| 1\.29
+      zero-stages-gpt2 \| zs0 \| s/step \| 0\.1852 \| - \| 0\.0703 \| 0\.000040 \| 0\.38
+      zero-stages-gpt2 \| zs1 \| peak GB \| 52\.0 \| - \| - \| - \| -
+      zero-stages-gpt2 \| zs1 \| `of_a_newer_version` \| 1\.00 )");
+  sh.holds("page.md", " Cannot be: zs1: 52 GB: 16 bytes a parameter are 108 GB. ");
   sh.passes("report here --html without.html");
   sh.lacks("without.html", "<h2>Published figures</h2>");
 }
@@ -193,7 +197,7 @@ TEST_CASE("report: --published compares the rows of a file that has no published
   sh.passes("report " + recorded + " --published scaling-gpt2,zero-medium --markdown page.md");
   shows(sh.text("page.md"), R"(
       scaling-gpt2, DP, DDP, ZeRO-2 and ZeRO-3 .* published on 1, 2 and 4 L4 .* Source: .* Not equal: .*
-      \| scaling-gpt2 \| zs0 2 ranks \| speedup over one \| 1\.91 \| - \| 1\.95 \| - \| 1\.02 \|)");
+      \| scaling-gpt2 \| zs0 2 ranks \| speed-up \| 1\.91 \| - \| 1\.95 \| - \| 1\.02 \|)");
   sh.lacks("page.md", "zero-medium, ");
   CHECK(sh.run("report " + recorded + " --published nothing --markdown x.md").code == 2);
   sh.passes("report " + recorded + " --published zero-medium --markdown none.md",
@@ -202,7 +206,7 @@ TEST_CASE("report: --published compares the rows of a file that has no published
   sh.passes(
       "report \"$TESSERA_SOURCE\"/docs/results/h200-2026-11-25/zero-stages-gpt2.json --published "
       "zero-stages-gpt2 --markdown old.md");
-  shows(sh.text("old.md"), R"(zero-stages-gpt2 \| zs0 fp16 \| tokens per sec \| 23,174 \| 84\.3 \| 530,271)");
+  shows(sh.text("old.md"), R"(zero-stages-gpt2 \| zs0 fp16 \| tok/s \| 23,174 \| 84\.3 \| 530,271)");
 }
 
 TEST_CASE("report: the CSV has all rows with the columns of results, and an absent value is empty") {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Makes the table of published figures and our figures, from rows of `compare --published`.
-#include <algorithm>
+#include <cmath>
 
 #include "cli/values.hpp"
 #include "report/tables.hpp"
@@ -30,22 +30,31 @@ Table published_table(Inputs const& inputs) {
   for (Row const& row : inputs.rows)
     if (!row.published.empty()) rows.push_back(&row);
   Labels const labels(rows, inputs);
+  auto const name_of = [&](Row const& row) {
+    std::string const label = labels.of(row);
+    return label.empty() ? row[Word::experiment] : label;
+  };
   auto const text = [](std::optional<double> const& value) {
     if (!value) return std::string("-");
-    double const size = std::max(*value, -*value);
-    return number_text(value, size >= 1000.0 ? 0 : size >= 10.0 ? 1 : size >= 1.0 ? 2 : 4);
+    double const size = std::abs(*value);
+    int const decimals = size >= 1000.0 ? 0 : size >= 10.0 ? 1 : size >= 1.0 ? 2 : 4;
+    // A value below 0.001, such as a deviation of step times, has two significant digits.
+    if (decimals < 4 || size >= 0.001 || size == 0.0) return number_text(value, decimals);
+    return number_text(value, 1 - static_cast<int>(std::floor(std::log10(size))));
   };
   cli::Names comparisons;
   for (Row const* row : rows)
     for (PublishedFigure const& figure : row->published) comparisons.push_back(figure.comparison);
   for (std::string const& name : cli::distinct(std::move(comparisons)))
     table.note += cli::published_about(name);
+  cli::Names impossible;
+  for (Row const* row : rows)
+    if (!row->published_cannot_be.empty())
+      impossible.push_back(name_of(*row) + ": " + row->published_cannot_be);
+  if (!impossible.empty()) table.note += "Cannot be: " + cli::joined(impossible, "; ") + ". ";
   for (Row const* row : rows) {
-    std::string const label = labels.of(*row);
     for (PublishedFigure const& figure : row->published) {
-      std::string name = figure.name;
-      std::replace(name.begin(), name.end(), '_', ' ');
-      table.cells.push_back({figure.comparison, label.empty() ? (*row)[Word::experiment] : label, name,
+      table.cells.push_back({figure.comparison, name_of(*row), cli::published_header(figure.name),
                              text(figure.published), text(figure.published_deviation), text(figure.ours),
                              text(figure.our_deviation), number_text(figure.ratio, 2)});
     }

@@ -152,6 +152,8 @@ void read_rows(std::string const& name, Json const& rows, Source& source, Inputs
     row.disturbed = reader.boolean("disturbed");
     row.losses = reader.numbers("losses");
     row.published = published_in(reader);
+    if (auto const published = reader.object("published"))
+      row.published_cannot_be = published->text("cannot_be");
     if (row[Word::sharding].empty()) row[Word::sharding] = reader.text("stage");
     if (source.kind == Kind::plan) {
       if (auto const bytes = reader.object("bytes"))

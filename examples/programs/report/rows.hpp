@@ -84,6 +84,7 @@ struct Row {
   std::vector<std::optional<double>> losses;  ///< losses of all steps, beginning with the first
   Categories categories;                      ///< of device memory; only in rows of `plan`
   std::vector<PublishedFigure> published;     ///< only in rows of compare --published
+  std::string published_cannot_be;            ///< why a published figure is impossible; empty if none is
 
   std::string& operator[](Word word) { return words[static_cast<std::size_t>(word)]; }
   std::string const& operator[](Word word) const { return words[static_cast<std::size_t>(word)]; }

@@ -30,7 +30,7 @@ struct Figure {
   double factor;  ///< converts the column to the published unit
   int decimals;
   char const* planned = nullptr;  ///< the column with the planned value, for rows that did not run
-  /// `ranks`: our value is multiplied by the number of ranks. `one`: it is not
+  /// `ranks`: our value, also a planned one, is multiplied by the number of ranks. `one`: it is not
   enum class By { one, ranks } by = By::one;
   /// the condition under which our value is comparable. `any`: always. `of_samples`: both trainings have the
   /// same samples per epoch. `all`: both trainings also have the same number of epochs.
@@ -65,6 +65,7 @@ constexpr auto figures = std::to_array<Figure>({
      .field = "scaling_efficiency",
      .factor = 1.0,
      .decimals = 3,
+     .planned = "scaling_efficiency",
      .by = Figure::By::ranks},
     {.name = "step_ms",
      .header = "ms/step",
@@ -127,10 +128,10 @@ constexpr auto figures = std::to_array<Figure>({
      .factor = 1.0,
      .decimals = 0,
      .element = 1},
-    {.name = "temp_start_c", .header = "first C", .field = "temp_start_c", .factor = 1.0, .decimals = 0},
-    {.name = "temp_end_c", .header = "last C", .field = "temp_end_c", .factor = 1.0, .decimals = 0},
-    {.name = "temp_min_c", .header = "lowest C", .field = "temp_min_c", .factor = 1.0, .decimals = 0},
-    {.name = "temp_max_c", .header = "highest C", .field = "temp_max_c", .factor = 1.0, .decimals = 0},
+    {.name = "temp_start_c", .header = "first temp C", .field = "temp_start_c", .factor = 1.0, .decimals = 0},
+    {.name = "temp_end_c", .header = "last temp C", .field = "temp_end_c", .factor = 1.0, .decimals = 0},
+    {.name = "temp_min_c", .header = "lowest temp C", .field = "temp_min_c", .factor = 1.0, .decimals = 0},
+    {.name = "temp_max_c", .header = "highest temp C", .field = "temp_max_c", .factor = 1.0, .decimals = 0},
     {.name = "first_epoch_loss",
      .header = "loss of epoch 1",
      .field = "first_epoch_loss",
@@ -138,7 +139,7 @@ constexpr auto figures = std::to_array<Figure>({
      .decimals = 4,
      .epochs = Figure::Epochs::of_samples},
     {.name = "final_epoch_loss",
-     .header = "of the last",
+     .header = "loss of the last",
      .field = "final_epoch_loss",
      .factor = 1.0,
      .decimals = 4,
@@ -202,24 +203,35 @@ std::optional<double> ours(Row const& row, Row const& of, Figure const& figure) 
   double const ranks = row.at("world").get<double>();
   double const number = value->get<double>() * figure.factor;
   if (!ran && figure.planned_for_one && ranks > 1.0) return std::nullopt;
-  if (!ran) return figure.planned_per_rank ? number / ranks : number;
+  if (!ran && figure.planned_per_rank) return number / ranks;
   return figure.by == Figure::By::ranks ? number * ranks : number;
 }
 
-/// Returns `rows` with a null scaling efficiency if it is not relative to one rank: no completed row has the
-/// same recipe and shape on one rank.
+/// Returns `rows` with scaling efficiencies relative to one rank. A completed row keeps its value if another
+/// completed row has the same recipe and shape on one rank. The value of a row that did not run is computed
+/// from its predicted rate and the predicted rate on one rank. All other values become null.
 std::vector<Row> with_speedups_over_one(std::vector<Row> rows) {
   auto const is_base = [](Row const& one, Row const& row) {
-    bool same = one.at("world") == 1 && one.at("status") == "ok";
+    bool same = one.at("world") == 1;
     for (char const* key : {"model", "sharding", "precision", "offload", "recompute", "batch", "sequence"})
       same = same && one.at(key) == row.at(key);
     return same;
   };
-  std::vector<std::size_t> without;
+  auto const predicted = [](Row const& row) {
+    auto const rate = row.find(predicted_rate);
+    return rate != row.end() && rate->is_number() ? rate->get<double>() : 0.0;
+  };
+  std::vector<Row> efficiencies(rows.size());
   for (std::size_t at = 0; at < rows.size(); ++at)
-    if (std::none_of(rows.begin(), rows.end(), [&](Row const& one) { return is_base(one, rows[at]); }))
-      without.push_back(at);
-  for (std::size_t const at : without) rows[at]["scaling_efficiency"] = nullptr;
+    for (Row const& one : rows) {
+      Row const& row = rows[at];
+      if (!is_base(one, row)) continue;
+      if (row.at("status") != "ok" && predicted(row) > 0.0 && predicted(one) > 0.0)
+        efficiencies[at] = predicted(row) / predicted(one) / row.at("world").get<double>();
+      if (row.at("status") == "ok" && one.at("status") == "ok")
+        efficiencies[at] = row.value("scaling_efficiency", Row());
+    }
+  for (std::size_t at = 0; at < rows.size(); ++at) rows[at]["scaling_efficiency"] = efficiencies[at];
   return rows;
 }
 
@@ -335,7 +347,9 @@ std::string text_of(Row const& of, std::vector<Row> const& rows, std::string con
   auto const say = [&](std::string const& what, Names const& list) {
     if (!list.empty()) out += wrapped(what + ": " + joined(list, "; "), terminal.width) + "\n";
   };
-  if (planned) say("(in brackets)", {"planned memory, and predicted times, of a row that did not run here"});
+  if (planned)
+    say("(in brackets)",
+        {"planned memory, and predicted times and speed-ups, of a row that did not run here"});
   say("published on", {of.at("machine").get<std::string>() + (software.empty() ? "" : ", " + software)});
   say("here on", {machine + (threads ? ", ranks as threads of the processor" : "")});
   say("source", {of.at("source").get<std::string>()});
@@ -387,6 +401,11 @@ std::string published_about(std::string const& name) {
     return about;
   }
   return {};
+}
+
+std::string published_header(std::string const& key) {
+  auto const figure = std::ranges::find(figures, key, &Figure::name);
+  return figure == figures.end() ? key : figure->header;
 }
 
 void add_published(std::vector<Row>& rows, Names const& names, PublishedModels const& models) {

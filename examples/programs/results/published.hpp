@@ -36,6 +36,10 @@ void add_published(std::vector<results::Row>& rows, Names const& comparisons,
 /// unpublished settings, and the differences in method. Returns "" if no comparison has this name.
 std::string published_about(std::string const& name);
 
+/// Returns the name and unit of the published figure with the key `key` for tables, such as "peak GB" for
+/// "peak_gb". Returns `key` if no figure has this key.
+std::string published_header(std::string const& key);
+
 /// Returns one table for each given comparison, if our rows repeat at least one of its rows. The table has
 /// the published figures, our figures, and their ratios. A row that did not run has its planned figures in
 /// brackets. The text below the table names the two machines and the differences in method. `machine` is the

@@ -144,6 +144,25 @@ TEST_CASE("a row that did not run has its planned memory and its predicted rate 
   CHECK(holds(cli::published_text({row}, {"stage-sweep-7b"}, "", {}), "11400  (15000)"));
 }
 
+TEST_CASE("rows that did not run have the speed-up of their predicted rates in brackets") {
+  Row one = row_of("zs0", "refused");
+  one["precision"] = "fp32";
+  one["batch"] = 8;
+  one["sequence"] = 1024;
+  one["predicted_tokens_per_sec"] = 20000.0;
+  Row two = one;
+  two["world"] = 2;
+  two["predicted_tokens_per_sec"] = 38000.0;
+  std::string text = cli::published_text({one, two}, {"scaling-gpt2"}, "", {});
+  CHECK(holds(text, "1.910  (1.900)"));
+  CHECK(holds(text, "1.0  (1.000)"));
+  // Without a prediction for one rank there is no speed-up, and a measured row needs a measured one.
+  CHECK(holds(cli::published_text({two}, {"scaling-gpt2"}, "", {}), "1.910     -"));
+  two["status"] = "ok";
+  two["scaling_efficiency"] = 0.5;
+  CHECK(holds(cli::published_text({one, two}, {"scaling-gpt2"}, "", {}), "1.910        -"));
+}
+
 TEST_CASE("published figures have the digits and the deviations that were printed") {
   Row row = row_of("zs3", "ok", fp16_stages);
   row["median_tokens_per_sec"] = 23845.97;
