@@ -14,10 +14,9 @@ function(tessera_require_cuda target)
   else()
     target_compile_features(${target} INTERFACE cuda_std_20)
   endif()
-  # Without this definition Eigen's types have another layout under nvcc than in other translation units.
+  # Without this definition Eigen's types have another layout under nvcc than in other translation units. The headers define
+  # it too, but a user's source can include Eigen before them.
   target_compile_definitions(${target} INTERFACE EIGEN_NO_CUDA)
-  # nvcc does not know the g++ pragmas in the CPU kernels.
-  target_compile_options(${target} INTERFACE $<$<COMPILE_LANGUAGE:CUDA>:-diag-suppress=1675>)
 endfunction()
 
 function(tessera_require_nccl target)

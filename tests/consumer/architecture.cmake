@@ -2,7 +2,8 @@
 # cmake -DROOT=<source folder> -DWORK=<folder> -DNVCC=<nvcc> -DEIGEN=<folders> -DARCHITECTURE=<80-real or 90-virtual>
 #       -P architecture.cmake
 # Compiles a program with one recipe for one architecture. Only code for 90a contains Hopper's warpgroup instructions. PTX is
-# assembled for every newer GPU that this toolkit knows, as a driver would do.
+# assembled for every newer GPU that this toolkit knows, as a driver would do. nvcc must not warn, with only the flags that
+# docs/policies/device.md gives.
 cmake_minimum_required(VERSION 3.25)
 if(NOT ARCHITECTURE MATCHES "^(([0-9]+)a?)-(real|virtual)$")
   message(FATAL_ERROR "${ARCHITECTURE} is no architecture with -real or -virtual")
@@ -32,12 +33,14 @@ set(fast_compile "")
 if(help MATCHES "--Ofast-compile")
   set(fast_compile -Ofc max)
 endif()
-set(compile "${NVCC}" ${fast_compile} -std=c++20 -DEIGEN_NO_CUDA -diag-suppress=128,1675 -Xcompiler=-march=native ${includes}
+set(compile "${NVCC}" ${fast_compile} -std=c++20 -Xcompiler=-march=native ${includes}
             "${folder}/main.cu" --keep --keep-dir "${folder}")
 if(kind STREQUAL "real")
-  execute_process(COMMAND ${compile} -cubin "-arch=sm_${name}" -o "${folder}/${name}.cubin" COMMAND_ERROR_IS_FATAL ANY)
+  execute_process(COMMAND ${compile} -cubin "-arch=sm_${name}" -o "${folder}/${name}.cubin" ERROR_VARIABLE warnings
+                  ECHO_ERROR_VARIABLE COMMAND_ERROR_IS_FATAL ANY)
 else()
-  execute_process(COMMAND ${compile} -ptx "-arch=compute_${name}" -o "${folder}/main.ptx" COMMAND_ERROR_IS_FATAL ANY)
+  execute_process(COMMAND ${compile} -ptx "-arch=compute_${name}" -o "${folder}/main.ptx" ERROR_VARIABLE warnings
+                  ECHO_ERROR_VARIABLE COMMAND_ERROR_IS_FATAL ANY)
   execute_process(COMMAND "${NVCC}" --list-gpu-code OUTPUT_VARIABLE newer COMMAND_ERROR_IS_FATAL ANY)
   string(REGEX MATCHALL "sm_[0-9]+" newer "${newer}")
   list(TRANSFORM newer REPLACE "sm_" "")
@@ -53,6 +56,9 @@ else()
     message(FATAL_ERROR "${NVCC} knows no GPU newer than ${number}: ${newer}")
   endif()
   message(STATUS "translated for ${translated}")
+endif()
+if(warnings MATCHES "[Ww]arning")
+  message(FATAL_ERROR "nvcc warns of the headers:\n${warnings}")
 endif()
 file(GLOB ptx "${folder}/main*.ptx")
 list(LENGTH ptx files)

@@ -5,6 +5,12 @@
 // header includes Eigen/Core.
 #pragma once
 
+// Otherwise Eigen has no vector instructions of the CPU under nvcc, and its types have another layout than in
+// files that g++ compiles. nvcc would also warn of Eigen's code for GPUs, which Tessera does not use.
+#if defined(__CUDACC__) && !defined(EIGEN_NO_CUDA)
+#define EIGEN_NO_CUDA
+#endif
+
 #if defined(__x86_64__) && !defined(__CUDACC__) && !defined(EIGEN_CORE_H) && \
     !__has_include(<Eigen/src/Core/InternalHeaderCheck.h>)
 

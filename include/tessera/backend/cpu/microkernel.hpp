@@ -15,6 +15,11 @@
 
 #include "tessera/backend/cpu/packet.hpp"
 
+#ifdef __CUDACC__
+#pragma nv_diag_push
+#pragma nv_diag_suppress 1675  // nvcc does not know the GCC pragmas below and passes them to GCC
+#endif
+
 namespace tessera {
 inline namespace v0 {
 namespace cpu {
@@ -323,3 +328,7 @@ PackedLeft<P> pack_left(Matrix<T> a, std::int64_t rows, std::int64_t depth, P* t
 }  // namespace cpu
 }  // namespace v0
 }  // namespace tessera
+
+#ifdef __CUDACC__
+#pragma nv_diag_pop
+#endif

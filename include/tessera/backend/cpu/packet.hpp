@@ -20,6 +20,12 @@
 #pragma GCC diagnostic ignored "-Wuninitialized"
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #endif
+// Some functions below return in a branch of if constexpr, and have a loop for the other types. nvcc warns
+// that this loop is not reachable.
+#ifdef __CUDACC__
+#pragma nv_diag_push
+#pragma nv_diag_suppress 128
+#endif
 
 namespace tessera {
 inline namespace v0 {
@@ -393,4 +399,7 @@ void transform(ThreadPool& pool, std::int64_t elements, F const& functor, T*... 
 
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC diagnostic pop
+#endif
+#ifdef __CUDACC__
+#pragma nv_diag_pop
 #endif
