@@ -10,6 +10,8 @@
 #include <cstdlib>
 #include <iterator>
 #include <memory>
+#include <mutex>
+#include <pthread.h>
 #include <sched.h>
 #include <string>
 #include <string_view>
@@ -63,13 +65,30 @@ inline std::string text_of(Cores const& cores) {
 
 namespace detail {
 
-/// The binding of one thread. Several `BoundThread` objects can exist for one thread.
+/// The binding of one thread. All `BoundThread` objects of the thread share it.
 struct Binding {
-  Cores before;     // the mask of the thread before it was bound
-  Cores share;      // all cores of the rank to which the thread belongs
-  int holders = 0;  // the number of BoundThread objects of the thread
+  pthread_t thread = pthread_self();  // the bound thread
+  std::mutex mutex;                   // guards the members below
+  bool ended = false;                 // the thread ends, so `thread` must not be used
+  Cores before;                       // the mask of the thread before it was bound
+  Cores share;                        // all cores of the rank to which the thread belongs
+  int holders = 0;                    // the number of BoundThread objects of the thread
 };
-inline thread_local Binding binding;
+
+/// Owns the binding of the calling thread, and marks it as ended when the thread ends. A thread that still
+/// restores the mask holds the mutex, so the bound thread cannot end before this is done.
+struct BindingOfThread {
+  BindingOfThread() = default;
+  BindingOfThread(BindingOfThread const&) = delete;
+  BindingOfThread& operator=(BindingOfThread const&) = delete;
+  ~BindingOfThread() {
+    if (!shared) return;
+    std::lock_guard const lock(shared->mutex);
+    shared->ended = true;
+  }
+  std::shared_ptr<Binding> shared;  // null: this thread was never bound
+};
+inline thread_local BindingOfThread binding;
 
 /// An empty mask of the system for the cores 0 to `most` - 1. `set` is null if the allocation failed.
 struct SystemMask {
@@ -114,7 +133,10 @@ inline std::string line_of(std::string const& path) {
 /// container. Reads the mask of the calling thread; if Tessera has bound this thread, returns its mask from
 /// before. If the system does not report a mask, returns all cores of the machine. Costs a system call.
 inline Cores allowed_cores() {
-  if (detail::binding.holders > 0) return detail::binding.before;
+  if (auto const& binding = detail::binding.shared) {
+    std::lock_guard const lock(binding->mutex);
+    if (binding->holders > 0) return binding->before;
+  }
   Cores cores = detail::mask_of_thread();
   if (cores.empty())
     for (int core = 0; core < static_cast<int>(std::max(1u, std::thread::hardware_concurrency())); ++core)
@@ -125,50 +147,59 @@ inline Cores allowed_cores() {
 /// Returns the number of `allowed_cores`, at least 1.
 inline int core_count() { return static_cast<int>(allowed_cores().size()); }
 
-/// Sets the affinity mask of the calling thread. Returns 0, or the error number of the system if it refuses
-/// the mask. Does nothing if `cores` is empty.
-inline int bind_thread(Cores const& cores) noexcept {
+/// Sets the affinity mask of a thread, by default of the calling one. Returns 0, or the error number of the
+/// system if it refuses the mask. Does nothing if `cores` is empty.
+inline int bind_thread(Cores const& cores, pthread_t thread = pthread_self()) noexcept {
   if (cores.empty()) return 0;
   detail::SystemMask const mask(static_cast<std::size_t>(cores.back()) + 1);
   if (!mask.set) return ENOMEM;
   for (int const core : cores) CPU_SET_S(static_cast<std::size_t>(core), mask.bytes, mask.set.get());
-  return ::sched_setaffinity(0, mask.bytes, mask.set.get()) == 0 ? 0 : errno;
+  return pthread_setaffinity_np(thread, mask.bytes, mask.set.get());
 }
 
 /// Returns all cores of the rank to which the calling thread belongs, or no cores if Tessera has not bound
 /// this thread. A thread that helps the rank, but does not compute, binds itself to these cores. Otherwise it
 /// would inherit the one core of the thread that starts it.
-inline Cores helper_cores() { return detail::binding.share; }
+inline Cores helper_cores() {
+  auto const& binding = detail::binding.shared;
+  if (!binding) return {};
+  std::lock_guard const lock(binding->mutex);
+  return binding->share;
+}
 
 /// Binds the thread that constructs this object to cores. When the last such object of the thread is
-/// destroyed on the same thread, restores the mask that the thread had before.
+/// destroyed, restores the mask that the thread had before. Any thread may destroy the object. If the bound
+/// thread has ended before, its mask is not restored.
 class BoundThread {
  public:
   /// Binds the thread to `share`, the cores of its rank. Does nothing if `share` is empty.
-  explicit BoundThread(Cores const& share) : thread_(std::this_thread::get_id()) {
+  explicit BoundThread(Cores const& share) {
     if (share.empty()) return;
     Cores before = allowed_cores();
+    auto& binding = detail::binding.shared;
+    if (!binding) binding = std::make_shared<detail::Binding>();
+    std::lock_guard const lock(binding->mutex);
     error_ = bind_thread(share);
-    active_ = error_ == 0;
-    if (!active_) return;
-    detail::binding.before = std::move(before);
-    detail::binding.share = share;
-    ++detail::binding.holders;
+    if (error_ != 0) return;
+    if (binding->holders++ == 0) binding->before = std::move(before);
+    binding->share = share;
+    binding_ = binding;
   }
   BoundThread(BoundThread const&) = delete;
   BoundThread& operator=(BoundThread const&) = delete;
   ~BoundThread() {
-    if (!active_ || thread_ != std::this_thread::get_id() || --detail::binding.holders > 0) return;
-    detail::binding.share.clear();
-    (void)bind_thread(detail::binding.before);
+    if (!binding_) return;
+    std::lock_guard const lock(binding_->mutex);
+    if (--binding_->holders > 0) return;
+    binding_->share.clear();
+    if (!binding_->ended) (void)bind_thread(binding_->before, binding_->thread);
   }
 
   /// Returns 0, or the error number of the system if it refused the mask.
   int error() const noexcept { return error_; }
 
  private:
-  std::thread::id thread_;
-  bool active_ = false;
+  std::shared_ptr<detail::Binding> binding_;  // null: this object binds no thread
   int error_ = 0;
 };
 

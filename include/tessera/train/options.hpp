@@ -24,7 +24,9 @@ inline namespace v0 {
 inline constexpr int max_accumulation = 16384;
 
 /// On which cores the threads of a rank run. The ranks of a host that have the same affinity mask (set by
-/// taskset, numactl, SLURM or a container) share the cores of this mask.
+/// taskset, numactl, SLURM or a container) share the cores of this mask. The thread that constructs a trainer
+/// is bound too. It gets its mask back when the trainer is destroyed, on any thread. If it has several
+/// trainers, it gets the mask back when the last of them is destroyed.
 enum class BindThreads : std::uint8_t {
   none,   ///< on any core of the mask; the system chooses
   cores,  ///< each rank has its own part of the mask, and each of its computing threads has its own core

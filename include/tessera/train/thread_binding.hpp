@@ -40,23 +40,33 @@ inline affinity::Cores part_of(affinity::Cores const& cores, int index, int coun
   return part;
 }
 
+/// NUMA nodes with those of their cores that are in an affinity mask.
+using NodeCores = std::vector<std::pair<int, affinity::Cores>>;
+
+/// Returns the cores of the node `node`, or no cores if `nodes` does not have the node.
+inline affinity::Cores cores_at(NodeCores const& nodes, int node) {
+  auto const found =
+      std::find_if(nodes.begin(), nodes.end(), [node](auto const& each) { return each.first == node; });
+  return node >= 0 && found != nodes.end() ? found->second : affinity::Cores();
+}
+
+/// Returns whether each rank uses the cores of its own node: `nodes` has cores of the nodes of all ranks.
+inline bool divides_by_nodes(NodeCores const& nodes, std::vector<int> const& near) {
+  return std::none_of(near.begin(), near.end(), [&](int node) { return cores_at(nodes, node).empty(); });
+}
+
 /// Returns the cores of one rank. `nodes` has the NUMA nodes of the affinity mask with their cores. `near`
 /// has for each rank with this mask the node of its GPU, or -1 if it is not known. `index` is the position of
 /// the rank in `near`. If the nodes of all ranks are known, each rank gets cores of its own node. Otherwise
 /// the ranks divide the cores of the mask among them (BindThreads::cores), or the nodes (BindThreads::numa).
-inline affinity::Cores share_of(BindThreads bind, std::vector<std::pair<int, affinity::Cores>> const& nodes,
-                                std::vector<int> const& near, int index) {
+inline affinity::Cores share_of(BindThreads bind, NodeCores const& nodes, std::vector<int> const& near,
+                                int index) {
   if (bind == BindThreads::none) return {};
-  auto const cores_at = [&](int node) {
-    auto const found =
-        std::find_if(nodes.begin(), nodes.end(), [node](auto const& each) { return each.first == node; });
-    return node >= 0 && found != nodes.end() ? found->second : affinity::Cores();
-  };
-  bool const known = std::none_of(near.begin(), near.end(), [&](int node) { return cores_at(node).empty(); });
-  if (known) {
+  if (divides_by_nodes(nodes, near)) {
     int const node = near[static_cast<std::size_t>(index)];
-    if (bind == BindThreads::numa) return cores_at(node);
-    return part_of(cores_at(node), static_cast<int>(std::count(near.begin(), near.begin() + index, node)),
+    affinity::Cores const all = cores_at(nodes, node);
+    if (bind == BindThreads::numa) return all;
+    return part_of(all, static_cast<int>(std::count(near.begin(), near.begin() + index, node)),
                    static_cast<int>(std::count(near.begin(), near.end(), node)));
   }
   auto const count = near.size(), at = static_cast<std::size_t>(index);
@@ -71,6 +81,29 @@ inline affinity::Cores share_of(BindThreads bind, std::vector<std::pair<int, aff
   if (bind == BindThreads::cores) return part_of(cores, index, static_cast<int>(count));
   std::sort(cores.begin(), cores.end());
   return cores;
+}
+
+/// Throws Error(config) if the ranks have more threads than cores and each thread should have its own core.
+/// `cores` are the cores and threads of the rank `rank`, and the other arguments are those of `share_of`.
+inline void check_cores(RankCores const& cores, NodeCores const& nodes, std::vector<int> const& near,
+                        int index, int rank) {
+  if (cores.threads <= static_cast<int>(cores.share.size())) return;
+  bool const by_nodes = divides_by_nodes(nodes, near);
+  int const node = near[static_cast<std::size_t>(index)];
+  auto const ranks = by_nodes ? static_cast<int>(std::count(near.begin(), near.end(), node)) : cores.ranks;
+  affinity::Cores all;
+  for (auto const& [of, some] : nodes)
+    if (!by_nodes || of == node) all.insert(all.end(), some.begin(), some.end());
+  std::sort(all.begin(), all.end());
+  std::string const of_node = by_nodes ? " of NUMA node " + std::to_string(node) : std::string();
+  throw_error(ErrorKind::config,
+              {"options: bind_threads cores (programs: --bind-threads) needs ", ranks * cores.threads,
+               " cores", of_node, by_nodes ? " (ranks with a GPU at this node " : " (ranks ", ranks,
+               " x threads ", cores.threads, "), but the affinity mask has ", all.size(),
+               by_nodes ? " cores of this node (" : " (", affinity::text_of(all),
+               "); choose fewer threads or ranks, give the program more cores (taskset, numactl, or "
+               "--cpus-per-task of SLURM), or choose bind_threads numa"},
+              rank);
 }
 
 /// Returns the cores of this rank. `node` is the NUMA node of its device, or -1 if it is not known. All ranks
@@ -97,18 +130,12 @@ inline RankCores cores_of_rank(TrainerOptions const& options, comm::Transport& t
   RankCores cores;
   cores.ranks = static_cast<int>(near.size());
   cores.threads = threads_of_rank(options.threads, cores.ranks);
-  cores.share = share_of(options.bind_threads, affinity::nodes_of(mask), near, index);
+  NodeCores const nodes = affinity::nodes_of(mask);
+  cores.share = share_of(options.bind_threads, nodes, near, index);
   if (options.bind_threads != BindThreads::cores) return cores;
   int const most = static_cast<int>(cores.share.size());
   if (options.threads == 0 && most > 0) cores.threads = std::min(cores.threads, most);
-  if (cores.threads > most)
-    throw_error(ErrorKind::config,
-                {"options: bind_threads cores (programs: --bind-threads) needs ", cores.ranks * cores.threads,
-                 " cores (ranks ", cores.ranks, " x threads ", cores.threads, "), but the affinity mask has ",
-                 mask.size(), " (", affinity::text_of(mask),
-                 "); choose fewer threads or ranks, give the program more cores (taskset, numactl, or "
-                 "--cpus-per-task of SLURM), or choose bind_threads numa"},
-                transport.rank());
+  check_cores(cores, nodes, near, index, transport.rank());
   cores.of_workers = cores.share;
   return cores;
 }

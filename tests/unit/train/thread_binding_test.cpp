@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <fstream>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
 #include <thread>
@@ -53,11 +54,10 @@ Run usual() {
 }
 
 /// Trains two steps on `ranks` ranks and returns the hash of the weights. `seen` gets the masks of all
-/// threads of the process after the steps of rank 0. A worker binds itself when the system first schedules
-/// it, which can be after the steps. So this function waits, at most 20 s, until threads have all masks of
-/// `expected`.
-std::string hash_after_steps(TrainerOptions const& options, int ranks,
-                             std::vector<std::string> const& expected, std::multiset<std::string>& seen) {
+/// threads of the process after the steps of rank 0. A thread of a pool binds itself when it first runs,
+/// possibly after the steps. So the function waits up to 20 s until each of `cores` is the mask of a thread.
+std::string hash_after_steps(TrainerOptions const& options, int ranks, Cores const& cores,
+                             std::multiset<std::string>& seen) {
   Run const run = usual();
   std::string hash;
   tessera::run(ranks, [&](comm::Comm comm) {
@@ -66,13 +66,13 @@ std::string hash_after_steps(TrainerOptions const& options, int ranks,
       (void)trainer.step(
           make_batch(step, comm.rank(), run.split, run.batch, run.sequence, run.vocabulary, run.mask_every));
     comm.transport().barrier();
-    auto const end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-    auto const is_seen = [&](std::string const& mask) { return seen.count(mask) > 0; };
-    if (comm.is_root())
-      for (seen = masks_of_threads();
-           !std::all_of(expected.begin(), expected.end(), is_seen) && std::chrono::steady_clock::now() < end;
-           seen = masks_of_threads())
-        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    auto const all_seen = [&] {
+      seen = masks_of_threads();
+      return std::all_of(cores.begin(), cores.end(),
+                         [&](int core) { return seen.count(std::to_string(core)) > 0; });
+    };
+    for (int round = 0; comm.is_root() && !all_seen() && round < 2000; ++round)
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
     std::string const own = hash_weights(trainer);
     if (comm.is_root()) hash = own;
     comm.transport().barrier();
@@ -126,6 +126,35 @@ TEST_CASE("ranks that share a mask get disjoint cores, near their GPUs if these 
   CHECK(share_of(BindThreads::cores, {{-1, {2}}}, {-1, -1}, 0) == Cores{});
 }
 
+TEST_CASE("too many threads for the cores of a NUMA node: the error has the cores of this node") {
+  Nodes const nodes{{0, {0, 1, 2, 3, 8}}, {1, {4, 5, 6, 7}}};
+  auto const error = [&](int threads, std::vector<int> const& near, int index) -> std::string {
+    tessera::detail::RankCores const cores{.ranks = static_cast<int>(near.size()),
+                                           .threads = threads,
+                                           .share = share_of(BindThreads::cores, nodes, near, index),
+                                           .of_workers = {}};
+    try {
+      tessera::detail::check_cores(cores, nodes, near, index, index);
+    } catch (Error const& refused) {
+      CHECK(refused.kind() == ErrorKind::config);
+      return refused.what();
+    }
+    return "";
+  };
+  auto const has = [](std::string const& text, std::string const& part) {
+    CHECK_MESSAGE(text.find(part) != std::string::npos, text);
+  };
+  CHECK(error(4, {1, 0}, 0) == "");
+  has(error(5, {1, 0}, 0),
+      "needs 5 cores of NUMA node 1 (ranks with a GPU at this node 1 x threads 5), but the affinity mask "
+      "has 4 cores of this node (4-7); choose fewer threads or ranks");
+  has(error(3, {0, 1, 0}, 0),
+      "needs 6 cores of NUMA node 0 (ranks with a GPU at this node 2 x threads 3), but the affinity mask "
+      "has 5 cores of this node (0-3,8); choose");
+  has(error(6, {-1, -1}, 1),
+      "needs 12 cores (ranks 2 x threads 6), but the affinity mask has 9 (0-8); choose");
+}
+
 TEST_CASE("the number of cores is the number of cores in the affinity mask") {
   Cores const all = affinity::allowed_cores();
   std::thread([&] {
@@ -151,6 +180,36 @@ TEST_CASE("a bound thread reports its mask from before, and gets it back") {
   CHECK(affinity::helper_cores() == Cores{});
 }
 
+TEST_CASE("a thread gets its mask back if another thread destroys its binding") {
+  Cores const all = affinity::allowed_cores();
+  std::optional<affinity::BoundThread> outer, inner;
+  outer.emplace(Cores{all.front()});
+  inner.emplace(Cores{all.front()});
+  std::thread([&] { outer.reset(); }).join();
+  CHECK(affinity::detail::mask_of_thread() == Cores{all.front()});  // `inner` still binds this thread
+  std::thread([&] { inner.reset(); }).join();
+  CHECK(affinity::detail::mask_of_thread() == all);
+  CHECK(affinity::helper_cores() == Cores{});
+
+  std::optional<affinity::BoundThread> of_ended;
+  std::thread([&] { of_ended.emplace(Cores{all.front()}); }).join();
+  of_ended.reset();  // the thread has ended, so there is no mask to restore
+  CHECK(affinity::detail::mask_of_thread() == all);
+}
+
+TEST_CASE("a trainer that another thread destroys leaves its creator unbound") {
+  Cores const all = affinity::allowed_cores();
+  if (all.size() < 2) return;
+  TrainerOptions options = options_of(usual());
+  options.threads = 1;
+  options.bind_threads = BindThreads::cores;
+  std::optional<Tied> trainer;
+  trainer.emplace(TiedModel{}, comm::Comm(), options);
+  CHECK(affinity::detail::mask_of_thread() == Cores{all.front()});
+  std::thread([&] { trainer.reset(); }).join();
+  CHECK(affinity::detail::mask_of_thread() == all);
+}
+
 TEST_CASE("threads of a pool get all cores of the rank, not the one core of the thread that starts them") {
   Cores const all = affinity::allowed_cores();
   if (all.size() < 2) return;
@@ -173,21 +232,19 @@ TEST_CASE("bind_threads cores gives each thread of each rank its own core, and c
   if (all.size() < 2) return;
   TrainerOptions options = options_of(usual());
   options.threads = 2;
-  std::string const first = std::to_string(all[0]), second = std::to_string(all[1]),
-                    middle = std::to_string(all[all.size() / 2]);
   std::multiset<std::string> free, bound, split;
   std::string const hash = hash_after_steps(options, 1, {}, free);
   options.bind_threads = BindThreads::cores;
-  CHECK(hash_after_steps(options, 1, {first, second}, bound) == hash);
-  CHECK(free.count(first) == 0);
-  CHECK(bound.count(first) == 1);
-  CHECK(bound.count(second) == 1);
+  CHECK(hash_after_steps(options, 1, {all[0], all[1]}, bound) == hash);
+  CHECK(free.count(std::to_string(all[0])) == 0);
+  CHECK(bound.count(std::to_string(all[0])) == 1);
+  CHECK(bound.count(std::to_string(all[1])) == 1);
   CHECK(affinity::detail::mask_of_thread() == all);
 
   options.threads = 1;
-  (void)hash_after_steps(options, 2, {first, middle}, split);
-  CHECK(split.count(first) == 1);
-  CHECK(split.count(middle) == 1);
+  (void)hash_after_steps(options, 2, {all[0], all[all.size() / 2]}, split);
+  CHECK(split.count(std::to_string(all[0])) == 1);
+  CHECK(split.count(std::to_string(all[all.size() / 2])) == 1);
 }
 
 TEST_CASE("bind_threads cores refuses more threads than cores") {
