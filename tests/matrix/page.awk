@@ -8,6 +8,8 @@ function note(reason) {
   remember(reason, note_of, notes)
   return " (" note_of[reason] ")"
 }
+# Returns the text of the inside of a JSON string, for a cell of a table.
+function plain(text) { gsub(/\\"/, "\"", text); gsub(/\\u007c/, "\\|", text); gsub(/\\\\/, "\\", text); return text }
 function joined(list, separator,   i, text) { for (i = 1; i <= list[0]; ++i) text = text (i > 1 ? separator : "") list[i]; return text }
 {
   table = $1 FS $2 FS $7 FS $8
@@ -58,7 +60,7 @@ END {
     printf "| %s | %s | %s | %s | %d | %d | %d | %d | %s |\n", name[1], name[2], name[3], name[4], count[table, "passed"], count[table, "refused"], count[table, "failed"], count[table, "not run"], used
   }
   if (runs[0] > 0) print "\n| run | date | commit | ranks | machine |\n|---|---|---|---|---|"
-  for (i = 1; i <= runs[0]; ++i) { split(runs[i], part, "|"); print "| " i " | " part[1] " | " part[2] " | " part[3] " | " part[4] " |" }
+  for (i = 1; i <= runs[0]; ++i) { split(runs[i], part, "|"); print "| " i " | " plain(part[1]) " | " plain(part[2]) " | " part[3] " | " part[4] " |" }
   print "\nA cell of the tables without adapters and mesh is true for all values of `--recompute`: " joined(again, ", ") ". If they differ, the"
   print "cell names them. The other tables have recompute none. A number in parentheses is the number of a [note](#notes). A cell"
   print "names its run if it is not the run of its table above."

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-# awk -v family= -v device= -v ranks= -v run= -v stages= -v precisions= -v offloads= -v recompute= -v adapters= -v mesh=
+# run= awk -v family= -v device= -v ranks= -v stages= -v precisions= -v offloads= -v recompute= -v adapters= -v mesh=
 #     -f rows.awk REFERENCE.json ROWS.json
+# The run is an environment variable, because awk would replace the escapes of JSON in an option -v.
+#
 # Prints the cells of the given lists in the format of the function `tsv` of tests/matrix/run. ROWS.json has the rows of
 # compare. The weights of each row must equal the weights of a row of REFERENCE.json: zs0 without offload and recomputation on
 # the fewest ranks.
@@ -40,6 +42,6 @@ END {
         fail(on "its weights differ from the weights of zs0 without offload and recomputation")
     }
     if (status == "passed" && refused > 0) { status = "refused"; why = refused == count ? refusal : refused_on refusal }
-    printf "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", family, device, s[i], p[j], o[k], r[l], adapters, mesh, status, run, why == "" ? "-" : why
+    printf "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", family, device, s[i], p[j], o[k], r[l], adapters, mesh, status, ENVIRON["run"], why == "" ? "-" : why
   }
 }

@@ -88,6 +88,31 @@ TEST_CASE("support matrix: cells pass, are refused or did not run, and a later r
       2 | "gpt2", "cpu", .*"fp64", .*"passed", 0, null)");
 }
 
+TEST_CASE("support matrix: numbers of ranks without a common divisor train the same global batch") {
+  Matrix const sh;
+  sh.ends(R"(
+      0 | "$BIN" out --families gpt2 --stages zs0 --precisions fp32 --offloads none --recompute none --variants plain,mesh --ranks 1,3 --commit odd | 2 passed)");
+  sh.cells("out", R"(
+      2 | "passed"
+      1 | "commit": "odd", "ranks": \[1,3\]
+      1 | "commit": "odd", "ranks": \[2,4\])");
+}
+
+TEST_CASE("support matrix: any text of one line is a commit or a date, and the file stays valid JSON") {
+  Matrix const sh;
+  std::string const run =
+      R"sh("$(dirname "$(command -v compare)")" out --families gpt2 --stages zs0 --precisions fp32 --offloads none --recompute none --variants plain --ranks 1 )sh";
+  std::string const script = R"("$TESSERA_SOURCE"/tests/matrix/run )";
+  sh.passes(script + run + R"(--commit 'a"b\c|d' --date "it's now" 2> log.txt)");
+  Json const made = field(sh.json("out/support-matrix.json"), "runs", 0);
+  CHECK(made.at("commit") == R"(a"b\c|d)");
+  CHECK(made.at("date") == "it's now");
+  sh.page_says("out", R"(| it's now | a"b\c\|d | 1 |)");
+  sh.passes(script + R"sh(--check "$(dirname "$(command -v compare)")" out)sh", "cells are all there");
+  CHECK(sh.run(script + run + "--commit \"$(printf 'a\\nb')\"").err ==
+        "tests/matrix/run: --commit has a line break or another control character; give one line of text\n");
+}
+
 TEST_CASE("support matrix: errors planted into weights, losses and rows of compare fail their cells") {
   Matrix const sh;
   sh.passes("ln -s \"$(command -v info)\" planted");
