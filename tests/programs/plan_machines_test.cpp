@@ -175,7 +175,7 @@ TEST_CASE("machines: more ranks are faster, a slower link is slower, and a host 
       "--no-search",
       R"(
       \nnot predicted: .*: a host with NVIDIA A100-SXM4-80GB has up to 8 GPUs, but the row has 16 ranks\n
-      \n  picked by bytes: no row that fits has a predicted step, a host with NVIDIA A100)");
+      \n  no recipe that fits has a predicted time: a host with NVIDIA A100)");
 }
 
 TEST_CASE("machines: the script copies measured collectives into the file of the H200") {

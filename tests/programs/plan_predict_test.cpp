@@ -3,6 +3,8 @@
 // (how long each operation needs). Also tests the recipes that `plan` picks by these predictions.
 #include <algorithm>
 #include <map>
+#include <string>
+#include <utility>
 
 #include "programs/harness.hpp"
 
@@ -44,7 +46,7 @@ TEST_CASE("prediction: plan and compare predict the same steps, and plan picks t
   sh.passes(
       "plan --machine paper.json --prefer speed --memory 8GiB --no-search --json plan.json " + tiny_matrix,
       R"(
-      pick for .*: zs0_fp32_ranks2_bs2_sl16_offcpufull, .* tok/s predicted .* for each GiB\n
+      pick for .*: zs2_fp32_ranks2_bs2_sl16_offcpufull, .* tok/s predicted .* for each GiB\n
       \n  differs from the pattern 'speed is critical: the lowest stage that fits', which is zs0_fp32_ranks2_bs2_sl16 \([0-9,]+ tok/s predicted .+ of memory a rank\)\n)");
   sh.passes(
       "compare --machine paper.json --data text.txt --steps 2 --warmup 0 --json measured.json " + tiny_matrix,
@@ -110,11 +112,11 @@ TEST_CASE("prediction: without --prefer the pick offloads least, then recomputes
   // Each list is the list of the line before without the offload that was picked there.
   for (auto const& row : test::table(R"(
       none,nvme,infinity,nvme_optimizer,nvme_parameters,cpu_full,cpu_optimizer | zs3_bf16_gpus4_bs4_sl4096_offcpu,
-      nvme,infinity,nvme_optimizer,nvme_parameters,cpu_full | zs0_bf16_gpus4_bs4_sl4096_offcpufull,
+      nvme,infinity,nvme_optimizer,nvme_parameters,cpu_full | zs3_bf16_gpus4_bs4_sl4096_offcpufull,
       nvme,infinity,nvme_optimizer,nvme_parameters | zs[0-3]_bf16_gpus4_bs4_sl4096_offnvme_parameters,
       nvme,infinity,nvme_optimizer | zs[0-3]_bf16_gpus4_bs4_sl4096_offnvmeopt,
-      nvme,infinity | zs0_bf16_gpus4_bs4_sl4096_offinfinity,
-      nvme | zs0_bf16_gpus4_bs4_sl4096_offnvme,)"))
+      nvme,infinity | zs3_bf16_gpus4_bs4_sl4096_offinfinity,
+      nvme | zs3_bf16_gpus4_bs4_sl4096_offnvme,)"))
     sh.passes(llama + "--offloads " + row[0], "pick for .*: " + row[1]);
   sh.passes(llama + "--host-memory 256GB --offloads none,cpu_optimizer,cpu_full,nvme",
             "pick for .*: zs3_bf16_gpus4_bs4_sl4096_offcpu,");
@@ -124,6 +126,33 @@ TEST_CASE("prediction: without --prefer the pick offloads least, then recomputes
             "pick for .*: zs3_bf16_gpus2_bs4_sl128_recompute-none,");
   sh.passes(small + "--stages dp,3 --recompute block --offloads cpu_optimizer,none",
             "pick for .*: zs3_bf16_gpus2_bs4_sl128,");
+}
+
+TEST_CASE("prediction: among rows with the same offload, the pick shards the offloaded state between ranks") {
+  Shell const sh;
+  auto const picked = [&](std::string const& offload, std::string const& ranks) {
+    sh.passes(
+        "plan --model gpt2 --device cuda --memory 80GB --sequence 128 --precisions bf16 --no-search "
+        "--stages dp,0,1,2,3 --json plan.json --offloads " +
+        offload + " --ranks " + ranks);
+    std::pair<std::string, double> pick;
+    double most = 0;
+    Json const rows = sh.json("plan.json").at("rows");
+    for (Json const& row : rows) {
+      double const host = row.at("planned_host_mem_mb");
+      most = std::max(most, host);
+      if (row.at("picked") == true) pick = {row.at("sharding").get<std::string>(), host};
+    }
+    pick.second /= most;
+    return pick;
+  };
+  auto const [optimizer, optimizer_share] = picked("cpu_optimizer", "4");
+  CHECK(optimizer == "zs1");
+  CHECK(optimizer_share < 0.35);
+  auto const [full, full_share] = picked("cpu_full", "4");
+  CHECK(full == "zs3");
+  CHECK(full_share < 0.35);
+  CHECK(picked("cpu_full", "1").first == "zs0");  // one rank holds each kind of state once at every stage
 }
 
 TEST_CASE("prediction: without times of the machine nothing is predicted, and --prefer memory needs none") {
@@ -157,7 +186,7 @@ TEST_CASE(
           tiny,
       R"(
       \nnot predicted: zs0_bf16_ranks2_bs2_sl16: the machine's file has no times of '[^']+' in bf16\n
-      \npick for .*bf16.*: zs0_.*\n  picked by bytes: no row that fits has a predicted step, the machine's file has no times
+      \npick for .*bf16.*: zs0_.*\n  no recipe that fits has a predicted time: the machine's file has no times of '[^']+' in bf16; so the pick is the simplest recipe, whose speed is not known; to get times, run info --measure FILE --device cpu --precisions bf16 --ranks 2 on such a machine, then plan --machine FILE\n
       \ntimes: paper\.json, measured on on paper\n)");
 }
 

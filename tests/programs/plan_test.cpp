@@ -191,7 +191,7 @@ TEST_CASE("plan: on one rank all stages are one program and get one row, and the
   CHECK(test::matches(sh.passes(one + " --stages 0,3"), R"(\nzs[0-3] +none )").size() == 2);
 }
 
-TEST_CASE("plan: if no step is predicted, the pick is by bytes and says so") {
+TEST_CASE("plan: if no step is predicted, it says how it picks and how to get times") {
   Plan const sh;
   // Files of earlier versions have no times of collectives.
   Json old =
@@ -202,11 +202,16 @@ TEST_CASE("plan: if no step is predicted, the pick is by bytes and says so") {
       "--model gpt2-large --ranks 4 --sequence 1024 --memory 80GB --device cuda --precisions bf16 --stages "
       "0,1,2,3 "
       "--offloads none --machine ./old.json --no-search ";
-  for (auto const& row : test::table("speed | zs0\n efficiency | zs3")) {
+  for (auto const& row :
+       test::table("speed | zs0 | simplest recipe\n efficiency | zs3 | recipe with the least memory")) {
     Json const rows = sh.rows(
         four + "--prefer " + row[0],
         R"(\npick for .*: )" + row[1] +
-            R"(_bf16_gpus4_bs4_sl1024,.*\n  picked by bytes: no row that fits has a predicted step, the machine's file has no times of )");
+            R"(_bf16_gpus4_bs4_sl1024,.*\n  no recipe that fits has a predicted time: the machine's file has no times of .+; so the pick is the )" +
+            row[2] +
+            ", whose speed is not known; to get times, run info --measure FILE --device cuda --precisions "
+            "bf16 "
+            "--ranks 4 on such a machine, then plan --machine FILE\n");
     CHECK(std::count_if(rows.begin(), rows.end(), [](Json const& one) { return one.at("picked") == true; }) ==
           1);
   }
@@ -222,6 +227,15 @@ TEST_CASE("plan: an epoch has its number of steps, and its time if the times of 
       "--offloads none --no-search ";
   sh.passes(epochs + "--machine l4 --epochs 3 --samples 1001", R"(
       \n  an epoch of 1,001 samples: 251 steps, [^\n;]+ predicted; 3 epochs: 753 steps, [^\n;]+ predicted\n)");
+  // The time of a short epoch has two significant digits.
+  Json const row =
+      sh.rows(
+            "--model layers=1,heads=2,channels=16 --device cuda --ranks 1 --sequence 16 --batch 4 "
+            "--precisions bf16 --stages 0 --offloads none --no-search --machine l4 --samples 12 "
+            "--epochs 2",
+            R"(: 3 steps, 0\.0*[1-9][0-9]? s predicted; 2 epochs: 6 steps, 0\.0*[1-9][0-9]? s predicted\n)")
+          .at(0);
+  CHECK(row.at("predicted_epoch_time_s") > 0.0);
   sh.passes(epochs + "--samples 4",
             R"(\n  an epoch of 4 samples: 1 step; give --machine FILE or NAME for their time\n)");
   sh.passes(epochs + "--epochs 1", R"(\n  for the time of an epoch, give --data, or --samples)");

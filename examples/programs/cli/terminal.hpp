@@ -124,11 +124,16 @@ inline std::string padded(std::string const& text, std::size_t width, bool right
   return right ? gap + text : text + gap;
 }
 
-/// Formats a duration: "3 s", "2:05", "1:02:03".
+/// Formats a duration: "0.034 s", "2.4 s", "17 s", "2:05", "1:02:03". Below 9.95 s, it has two significant
+/// digits.
 inline std::string duration_text(double seconds) {
-  auto const whole = static_cast<std::int64_t>(std::max(0.0, seconds) + 0.5);
-  if (whole < 60) return std::to_string(whole) + " s";
   char text[32];
+  if (seconds < 9.95) {
+    std::snprintf(text, sizeof text, "%.2g s", std::max(0.0, seconds));
+    return text;
+  }
+  auto const whole = static_cast<std::int64_t>(seconds + 0.5);
+  if (whole < 60) return std::to_string(whole) + " s";
   if (whole < 3600)
     std::snprintf(text, sizeof text, "%d:%02d", static_cast<int>(whole / 60), static_cast<int>(whole % 60));
   else

@@ -81,6 +81,19 @@ void add_pattern(std::string& out, std::string const& rule, Planned const* named
     out += "  differs from the pattern '" + rule + "', which is " + figures_text(*named) + "\n";
 }
 
+/// Returns a line about the recommended row `picked` if no row that fits has a predicted time: the reason,
+/// the rule by which `pick_by_what_is_known` chose the row, and the command that measures the times.
+std::string unknown_speed_text(Planned const& picked, Preference preferred) {
+  Point const& point = picked.point;
+  return "  no recipe that fits has a predicted time: " + picked.predicted.reason + "; so the pick is the " +
+         (preferred == Preference::efficiency ? "recipe with the least memory" : "simplest recipe") +
+         ", whose speed is not known; to get times, run info --measure FILE --device " +
+         std::string(point.recipe.names.device) + " --precisions " +
+         std::string(point.recipe.names.precision) + " --ranks " + std::to_string(point.world()) +
+         (picked.on(Tier::nvme) > 0 ? " --nvme-path FOLDER" : "") +
+         " on such a machine, then plan --machine FILE\n";
+}
+
 }  // namespace
 
 std::optional<double> efficiency(Planned const& row) {
@@ -133,7 +146,7 @@ std::string advice_text(std::vector<Planned> const& rows, Planned const& picked,
   if (preferred == Preference::simple) return {};
   std::string out;
   if (preferred != Preference::memory && !picked.predicted.tokens_per_second())
-    out += "  picked by bytes: no row that fits has a predicted step, " + picked.predicted.reason + "\n";
+    out += unknown_speed_text(picked, preferred);
   std::string const of = family(picked.point);
   std::set<int> stages;
   Planned const *lowest = nullptr, *offloaded = nullptr;
@@ -141,7 +154,7 @@ std::string advice_text(std::vector<Planned> const& rows, Planned const& picked,
     RecipeTable const& recipe = row.point.recipe;
     if (!row.fits() || family(row.point) != of || recipe.stage < 0) continue;
     stages.insert(recipe.stage);
-    if (!lowest || given_up(row) < given_up(*lowest)) lowest = &row;
+    if (!lowest || simplicity(row) < simplicity(*lowest)) lowest = &row;
     if (recipe.stage == 3 && recipe.names.offload != "none" &&
         (!offloaded || memory_of(row) < memory_of(*offloaded) ||
          (&row == &picked && memory_of(row) == memory_of(*offloaded))))

@@ -16,7 +16,7 @@ namespace planning {
 
 /// The criterion by which a row is recommended.
 enum class Preference {
-  simple,     ///< least offload, then least recomputation, then the lowest stage; see `given_up`
+  simple,     ///< least offload, and the further comparisons of `given_up`
   speed,      ///< most predicted tokens per second
   memory,     ///< fewest bytes per rank in device memory; on the CPU this includes offloaded state
   efficiency  ///< most predicted tokens per second for each byte of device memory

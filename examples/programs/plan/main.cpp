@@ -102,7 +102,8 @@ void declare(cli::CommandLine& line, Settings& settings) {
   cli::add_machine_flag(line, settings.machine);
   line.custom("--prefer", "speed|memory|efficiency", "",
               "pick the best row by this measure; default: the simplest row, which offloads least (none, "
-              "then cpu_optimizer, cpu_full, NVMe), then recomputes least, then has the lowest stage",
+              "then cpu_optimizer, cpu_full, NVMe), then keeps the fewest kinds of offloaded state whole on "
+              "each rank, then recomputes least, then has the lowest stage",
               [&](std::string const& flag, std::string const& value) {
                 settings.prefer = cli::choice(flag, value, preferences);
               });

@@ -74,7 +74,7 @@ std::string without_offload_text(std::vector<Planned> const& rows, Planned const
       by_stage.push_back(&row);
   }
   std::stable_sort(by_stage.begin(), by_stage.end(), [](Planned const* one, Planned const* other) {
-    return given_up(*one) < given_up(*other);
+    return simplicity(*one) < simplicity(*other);
   });
   if (picked.point.world() == 1) by_stage.resize(1);  // all stages run the same program
   cli::Names ways;

@@ -71,22 +71,43 @@ void search_largest(Planned& row, TrainerOptions const& options, MemoryLimit con
 /// movement) that rank 0 runs.
 std::string schedule_text(Point const& point, TrainerOptions const& options);
 
-/// Returns a key that sorts rows by how much simplicity and speed they give up to save memory. A row that
-/// gives up less has a smaller key. The key compares first how much state the row offloads: the number of
-/// kinds of state on NVMe, then the number of kinds outside the device. So the order is none, cpu_optimizer,
-/// cpu_full and last the offloads to NVMe. Next the key compares how much the row recomputes, and last how
-/// far it shards.
-inline auto given_up(Planned const& row) {
+/// The numbers by which rows are sorted. Smaller numbers are better.
+struct Sacrifices {
+  int on_nvme = 0;     ///< kinds of state on NVMe
+  int off_device = 0;  ///< kinds of state outside the device, on the host or on NVMe
+  int copied = 0;      ///< kinds of state outside the device of which each of several ranks has a whole copy
+  int recompute = 0;   ///< the kind of recomputation
+  int stage = 0;       ///< the ZeRO stage; dp counts as 4, since only rank 0 updates, which is slowest
+};
+inline Sacrifices sacrifices_of(Planned const& row) {
   RecipeTable const& recipe = row.point.recipe;
   PlacementTable const& state = recipe.placement;
-  int on_nvme = 0, off_device = 0;
+  Sacrifices of{.recompute = static_cast<int>(recipe.recompute),
+                .stage = recipe.stage < 0 ? 4 : recipe.stage};
   for (Placement const& place : {state.parameters, state.gradients, state.master, state.moments}) {
-    on_nvme += place.tier == Tier::nvme ? 1 : 0;
-    off_device += place.tier != Tier::device ? 1 : 0;
+    bool const off_device = place.tier != Tier::device;
+    of.on_nvme += place.tier == Tier::nvme ? 1 : 0;
+    of.off_device += off_device ? 1 : 0;
+    of.copied += off_device && place.over == Sharding::replicated && row.point.world() > 1 ? 1 : 0;
   }
-  // dp counts as the highest stage: only rank 0 updates, which is slowest
-  int const stage = recipe.stage < 0 ? 4 : recipe.stage;
-  return std::tuple{on_nvme, off_device, static_cast<int>(recipe.recompute), stage};
+  return of;
+}
+
+/// Returns a key that sorts rows by their simplicity. A simpler row has a smaller key. The key compares first
+/// how much state the row offloads, in the order none, cpu_optimizer, cpu_full and last the offloads to NVMe.
+/// Next it compares how much the row recomputes, and last how far it shards.
+inline auto simplicity(Planned const& row) {
+  Sacrifices const of = sacrifices_of(row);
+  return std::tuple{of.on_nvme, of.off_device, of.recompute, of.stage};
+}
+
+/// Returns the key by which a row is picked among rows that are equally good. It is the key of `simplicity`
+/// with one more comparison after the offload: how many kinds of offloaded state each rank keeps as a whole
+/// copy. With n ranks on a host, such state needs n times the memory of the host, and each rank updates all
+/// of it. So among rows with the same offload, a row that shards this state comes before a row that does not.
+inline auto given_up(Planned const& row) {
+  Sacrifices const of = sacrifices_of(row);
+  return std::tuple{of.on_nvme, of.off_device, of.copied, of.recompute, of.stage};
 }
 
 /// Returns the model, precision, adapters, ranks, batch and sequence of a row as text. Rows with equal texts
