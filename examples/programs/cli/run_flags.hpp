@@ -52,7 +52,7 @@ inline char const* name_of(SamplesAre kind) {
 inline void add_sample_flags(CommandLine& line, DataFlags& flags) {
   line.custom("--samples-are", "tokens|lines|records", name_of(flags.samples_are),
               "what a sample is: a stretch of tokens; or a line or record (JSON Lines, documents), cut or "
-              "padded to --sequence",
+              "padded to --sequence. Empty lines and empty records are left out",
               [&](std::string const& flag, std::string const& value) {
                 std::string const name = cli::choice(flag, value, {"tokens", "lines", "records"});
                 flags.samples_are = name == "lines"     ? SamplesAre::lines

@@ -42,6 +42,11 @@ double whole_bytes(Move kind, int ranks, double bytes);
 /// link carries 2 (n-1) / n of the buffer in an all_reduce of n ranks, (n-1) / n in an all_gather, a
 /// reduce_scatter, a gather and an all_to_all, and the whole buffer in a broadcast. The latency alpha grows
 /// with the number of steps of the ring, which is n - 1, or 2 (n-1) in an all_reduce.
+///
+/// The model is applied to the times of the next larger measured number of ranks, or of the largest one if no
+/// larger one was measured. For a ring this is exact. An interpolation between two numbers of ranks is not,
+/// because (n-1) / n is not linear in n. The smaller number is not used either, because more ranks possibly
+/// use a slower link.
 class CollectiveTimes {
  public:
   /// The text about the origin of the times, and the name of the link between the devices.

@@ -103,6 +103,12 @@ TEST_CASE("the time of a collective of other numbers of ranks and other kinds is
   // Ranks on the CPU share its memory.
   CHECK(times.seconds(Move::all_gather, 8, 100 * mib, true).seconds >
         1.9 * times.seconds(Move::all_gather, 8, 100 * mib, false).seconds);
+  // For a ring, the times of two measured numbers of ranks give the exact time of a number between them.
+  cli::CollectiveTimes two = ring_times();
+  for (double const size : {1 * mib, 16 * mib, 256 * mib})
+    two.add({Move::all_gather, 2, size, ring(2, size)});
+  CHECK(two.seconds(Move::all_gather, 3, 100 * mib, false).seconds ==
+        doctest::Approx(ring(3, 100 * mib)).epsilon(1e-6));
   // If several numbers of ranks were measured, the next larger one counts, because more ranks possibly use a
   // slower link.
   times.add({Move::all_gather, 2, mib, 1.0});
