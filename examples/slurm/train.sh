@@ -17,6 +17,7 @@
 #   --output FOLDER     folder for steps.jsonl, checkpoints/, ranks/rank-R.log and job-NUMBER.out   [runs/STRATEGY]
 #   --program FILE      the program `train`      [build/cuda/bin/train of the repository of this script, or build/cpu/bin/train]
 #   --requeue           submits the job again after each time limit, until the training is complete
+#   --dry-run           prints the command of sbatch, and submits nothing
 #   -- FLAG...          further flags of train
 #
 # Options of sbatch, such as a partition or a time limit, come from the environment variables that sbatch reads, for example
@@ -29,10 +30,11 @@ set -euo pipefail
 fail() { printf 'train.sh: %s\n' "$1" >&2; exit 2; }
 
 arguments=("$@")
-ranks=1 device=cuda per_node=8 strategy=zs2 data=() output='' program='' requeue='' cores=()
+ranks=1 device=cuda per_node=8 strategy=zs2 data=() output='' program='' requeue='' dry='' cores=()
 while [ $# -gt 0 ] && [ "$1" != -- ]; do
   case $1 in
     --requeue) requeue=1; shift; continue ;;
+    --dry-run) dry=1; shift; continue ;;
     --gpus | --cpus | --per-node | --cpus-per-rank | --strategy | --data | --output | --program) [ $# -gt 1 ] || fail "$1 needs a value" ;;
     -h | --help) sed -n '3,/^#SBATCH/{/^#SBATCH/!s/^# \{0,1\}//p}' "$0"; exit ;;
     *) fail "the option '$1' is not known; --help lists the options, and flags of train follow --" ;;
@@ -65,16 +67,32 @@ if [ -z "$program" ]; then
   repository=$(cd -- "$(dirname -- "$0")/../.." 2>/dev/null && pwd) || repository=''
   if [ -f "$repository/examples/slurm/train.sh" ]; then program=$repository/$program; fi
 fi
-command -v "$program" >/dev/null || fail "the program $program does not exist; build it, or give --program"
+preset=cuda
+[ "$device" = cuda ] || preset=cpu
+command -v "$program" >/dev/null || [ -n "$dry" ] ||
+  fail "the program $program does not exist; build it with: cmake --preset $preset && cmake --build --preset $preset --target tessera_train, or give --program"
 output=${output:-runs/$strategy}
-mkdir -p "$output"
 
 if [ -z "${SLURM_JOB_ID:-}" ]; then
   gpus=()
   [ "$device" = cpu ] || gpus=(--gpus-per-node="$per_node")
-  exec sbatch --nodes=$((ranks / per_node)) --ntasks-per-node="$per_node" "${gpus[@]}" "${cores[@]}" \
-    --output="$output/job-%j.out" "$0" --program "$program" "${arguments[@]}"
+  passed=() after=''
+  for word in "${arguments[@]}"; do
+    [ "$word" != -- ] || after=1
+    [ -z "$after" ] && [ "$word" = --dry-run ] || passed+=("$word")
+  done
+  submit=(sbatch --nodes=$((ranks / per_node)) --ntasks-per-node="$per_node" "${gpus[@]}" "${cores[@]}"
+    --output="$output/job-%j.out" "$0" --program "$program" "${passed[@]}")
+  if [ -n "$dry" ]; then
+    line=$(printf '%q ' "${submit[@]}")
+    printf '%s\n' "${line% }"
+    exit
+  fi
+  mkdir -p "$output"
+  exec "${submit[@]}"
 fi
+[ -z "$dry" ] || fail "--dry-run prints the command of sbatch, but this is already job $SLURM_JOB_ID; leave it out"
+mkdir -p "$output"
 
 # CPU ranks on several nodes communicate through MPI. To start MPI, srun must provide PMIx.
 if [ "$device" = cpu ] && [ "$ranks" != "$per_node" ]; then export SLURM_MPI_TYPE=${SLURM_MPI_TYPE:-pmix}; fi

@@ -36,7 +36,22 @@ TEST_CASE("train slurm: the default program belongs to the repository of the scr
       "--gpus 4 --data text.txt -- --steps 3",
       "^srun .*/repository/build/cuda/bin/train --device cuda --stage zs2 --data text.txt .*--steps 3\n$");
   CHECK(sh.run("SLURM_JOB_ID=7 spool/slurm_script --gpus 4").err ==
-        "train.sh: the program build/cuda/bin/train does not exist; build it, or give --program\n");
+        "train.sh: the program build/cuda/bin/train does not exist; build it with: cmake --preset cuda && cmake "
+        "--build "
+        "--preset cuda --target tessera_train, or give --program\n");
+}
+
+TEST_CASE("train slurm: --dry-run prints the command of sbatch, and submits and creates nothing") {
+  Slurm const sh;
+  auto const dry = sh.run(sh.script + "--gpus 4 --dry-run --data text.txt -- --steps 3 --dry-run");
+  CHECK(dry.code == 0);
+  test::shows(dry.out,
+              "^sbatch --nodes=1 --ntasks-per-node=4 --gpus-per-node=4 --output=runs/zs2/job-%j.out "
+              ".*/train.sh --program .*/repository/build/cuda/bin/train --gpus 4 --data text.txt -- "
+              "--steps 3 --dry-run\n$");
+  CHECK_FALSE(sh.exists("runs"));
+  CHECK(sh.run("export SLURM_JOB_ID=7; " + sh.script + "--gpus 4 --dry-run").err ==
+        "train.sh: --dry-run prints the command of sbatch, but this is already job 7; leave it out\n");
 }
 
 TEST_CASE("train slurm: missing data and a missing program are refused before the job is submitted") {
@@ -52,6 +67,9 @@ TEST_CASE("train slurm: missing data and a missing program are refused before th
   auto const program = sh.run(sh.script + "--gpus 4 --data text.txt");
   CHECK(program.code == 2);
   test::shows(program.err,
-              "^train.sh: the program /.*/repository/build/cuda/bin/train does not exist; build it");
+              "^train.sh: the program /.*/repository/build/cuda/bin/train does not exist; build it with: cmake "
+              "--preset cuda ");
+  sh.passes("rm repository/build/cpu/bin/train");
+  test::shows(sh.run(sh.script + "--cpus 2").err, "; build it with: cmake --preset cpu && ");
   CHECK_FALSE(sh.exists("runs"));
 }

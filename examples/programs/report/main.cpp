@@ -143,6 +143,20 @@ void write_figures(Figures const& figures, fs::path const& folder, cli::ProgramF
             << std::endl;
 }
 
+/// Returns a line with the titles of the figures that are left out. If `on_page` is true, a page lists them
+/// with the reasons. Otherwise the result has a line for each figure, with its reason.
+std::string left_out_text(std::vector<LeftOut> const& left_out, bool on_page) {
+  cli::Names titles;
+  std::string lines;
+  for (LeftOut const& one : left_out) {
+    titles.push_back(one.title);
+    lines += "left out " + one.title + ": " + one.reason + "\n";
+  }
+  if (!on_page || titles.size() < 2) return lines;
+  return "left out " + std::to_string(titles.size()) +
+         " figures, whose data is missing: " + cli::joined(titles, "; ") + ". The page has the reasons\n";
+}
+
 int run(int argc, char** argv) {
   Settings settings;
   cli::CommandLine line(
@@ -205,7 +219,7 @@ int run(int argc, char** argv) {
   print_inputs(inputs, out);
   bool const drawn = !settings.html.empty() || !settings.svg.empty() || !settings.markdown.empty();
   Figures const figures = drawn ? figures_of(inputs) : Figures();
-  for (LeftOut const& one : figures.left_out) out << "left out " << one.title << ": " << one.reason << '\n';
+  out << left_out_text(figures.left_out, !settings.html.empty() || !settings.markdown.empty());
 
   auto const write = [&](fs::path const& path, std::string const& text) {
     if (path == "-") {

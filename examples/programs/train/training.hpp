@@ -555,7 +555,9 @@ class Training {
           std::to_string(settings_.steps) +
           (validation_cut_ ? ", during its validation: there is no validation loss" : ""));
     if (steps_run > 0)
-      say("trained " + grouped(steps_run) + (steps_run == 1 ? " step" : " steps") + " | loss " +
+      say("trained " + grouped(steps_run) + (steps_run < done_ ? " more" : "") +
+          (steps_run == 1 ? " step" : " steps") +
+          (steps_run < done_ ? ", " + grouped(done_) + " in all" : std::string()) + " | loss " +
           fixed(first_loss_, 4) + " -> " + fixed(last_loss_, 4) + " | " + figures_.text(flops));
     if (against) say(against->text());
     if (settings_.trace.profile && !times_.front().steps.empty())
