@@ -10,8 +10,8 @@
 # sheet of the H200, there is a time for moving the bytes and a time for computing the FLOPs. r is the longer of these two
 # times, because the GPU moves and computes at the same time. r' is the longer of the two times at the rates of the other GPU.
 # The part of T up to 4 r counts as work of the GPU and is multiplied by r' / r. The rest of T is launches and waits, and does
-# not change. The times of copies to and from the host are scaled by the rate of the link. The times of the host's own work do
-# not change, so each file describes the host of the H200. The estimate ignores caches, power limits that lower the clocks, and
+# not change. The times of copies to and from the host are scaled by the rate of the link. The times of the host's own work are
+# scaled by the memory bandwidth of the assumed host. The estimate ignores caches, power limits that lower the clocks, and
 # kernels that exist only for Hopper.
 #
 # The time of a collective is the longer of two times: its time over NVLink 4, and alpha + bytes x traffic / (share x rate).
@@ -46,11 +46,14 @@ h100-sxm    | NVIDIA H100 80GB HBM3   | 3350 | 989.4 | 66.9 | 64 | NVIDIA H100 T
 h100-nvl    | NVIDIA H100 NVL         | 3900 | 835.5 | 60.0 | 64 | NVIDIA H100 Tensor Core GPU Datasheet (NVL)
 a100-80gb   | NVIDIA A100-SXM4-80GB   | 2039 | 312.0 | 19.5 | 32 | NVIDIA A100 Tensor Core GPU Datasheet (80GB SXM)
 l4          | NVIDIA L4               |  300 | 121.0 | 30.3 | 32 | NVIDIA L4 Tensor Core GPU Datasheet
+rtx4090     | NVIDIA GeForce RTX 4090 | 1008 | 165.2 | 82.6 | 32 | NVIDIA Ada GPU Architecture, appendix A (products with fp32 sums)
+rtx3090     | NVIDIA GeForce RTX 3090 |  936 | 71.0 | 35.6 | 32 | NVIDIA Ampere GA102 GPU Architecture, appendix A (products with fp32 sums)
 '
 # The links between GPUs of one host. A line holds for hosts with up to "ranks" GPUs. The rate is GB/s in one direction (half of
 # the data sheet's figure). "share" is the bus bandwidth of a large all_reduce divided by the rate. The bandwidths are from
 # issues of NVIDIA/nccl-tests and NVIDIA/nccl: 8 A100 SXM reach 200 to 235 GB/s (149) and 2 A100 208 GB/s (178); 2 H100 with
-# bridges reach 116 GB/s (nccl 1161); a ring over PCIe 4 reaches 20 GB/s (178). "error" is the expected error of a time in
+# bridges reach 116 GB/s (nccl 1161); a ring over PCIe 4 reaches 20 GB/s (178). GeForce cards cannot copy to each other directly.
+# Each byte goes through host memory, so half of the share is assumed for them. "error" is the expected error of a time in
 # percent. "slow" is the share of its speed that a computation loses during a collective. This share was measured on two H100.
 # For PCIe it is an assumption: NCCL occupies fewer multiprocessors there. "MiB" is the memory of the card as the driver reports
 # it.
@@ -62,6 +65,29 @@ h100-nvl    |  95830 |  2 | 300 | 0.39 | 50 | 0.25 | NVLink 4 bridges with 600 G
 h100-nvl    |  95830 |  8 |  64 | 0.62 | 50 | 0.25 | PCIe 5 x16 with 128 GB/s between more GPUs
 a100-80gb   |  81920 |  8 | 300 | 0.70 | 30 | 0.25 | NVLink 3 with 600 GB/s
 l4          |  23034 |  8 |  32 | 0.62 | 50 | 0.1  | PCIe 4 x16 with 64 GB/s
+rtx4090     |  24564 |  8 |  32 | 0.31 | 50 | 0.1  | PCIe 4 x16 with 64 GB/s, through host memory
+rtx3090     |  24576 |  8 |  32 | 0.31 | 50 | 0.1  | PCIe 4 x16 with 64 GB/s, through host memory
+'
+# The host of one GPU. "GB/s" is the memory bandwidth that the GPU's share of the host has at the most, by the data sheet of the
+# processor. The rate of the H200's host, to which it is compared, is the rate of its largest measured AdamW update. A dash means
+# that the host is like the host of the H200. "error" is the expected error of the time of a step without collectives. Steps of
+# two H100 SXM were predicted within 5 percent; the errors of the other GPUs are assumptions, because none was measured.
+# name        GB/s  error  host
+hosts='
+h100-sxm    | - | 15 | like the host of the H200, 16 cores for each GPU
+h100-nvl    | - | 30 | like the host of the H200, 16 cores for each GPU
+a100-80gb   | 51 | 30 | an eighth of a DGX A100: two EPYC 7742 with 8 channels of DDR4-3200 each (409.6 GB/s)
+l4          | 17 | 30 | 8 vCPUs for each GPU, as AWS g6.2xlarge: a twelfth of an EPYC 7R13 with 8 channels of DDR4-3200 (204.8 GB/s)
+rtx4090     | 83 | 30 | a desktop with one GPU and two channels of DDR5-5200 (83.2 GB/s)
+rtx3090     | 51 | 30 | a desktop with one GPU and two channels of DDR4-3200 (51.2 GB/s)
+'
+# The network between hosts. "GB/s" is for one GPU and one direction. The latency of 9.6 us is that of a step of a ring over a
+# network in src/graph/tuning.cc of NVIDIA/nccl. h200.json has the network of an NVIDIA DGX H200, in the same way. The other
+# machines have no usual network, so their files have none.
+# name        GB/s  network
+networks='
+h100-sxm    | 50 | InfiniBand with 400 Gb/s for each GPU | NVIDIA DGX H100 Datasheet
+a100-80gb   | 25 | InfiniBand with 200 Gb/s for each GPU | NVIDIA DGX A100 Datasheet
 '
 measured=$folder/h200.json
 [ -r "$measured" ] || { echo "benchmarks/machines.sh: there is no $measured; info --measure h200.json makes it on an H200" >&2; exit 2; }
@@ -87,8 +113,16 @@ if [ -n "$fold" ]; then
   cp "$work/h200.json" "$measured"
   echo "wrote the collectives of $fold to $measured"
 fi
+# The bytes per second of the largest AdamW update on the host of the H200.
+host_rate=$(awk '
+  /"what":"host_adamw"/ {
+    match($0, /"bytes":[^,}]+/); bytes = substr($0, RSTART + 8, RLENGTH - 8) + 0
+    match($0, /"seconds":[^,}]+/); seconds = substr($0, RSTART + 10, RLENGTH - 10) + 0
+    if (bytes > most) { most = bytes; rate = bytes / seconds }
+  }
+  END { printf "%.0f", rate }' "$measured")
 for name in $(awk -F' *[|] *' 'NF > 1 && $1 != "h200" { print $1 }' <<< "$table"); do
-  awk -v to="$name" -v table="$table" -v links="$links" '
+  awk -v to="$name" -v table="$table" -v links="$links" -v hosts="$hosts" -v networks="$networks" -v host_rate="$host_rate" '
     BEGIN {
       lines = split(table, line, "\n")
       for (i = 1; i <= lines; ++i) {
@@ -103,12 +137,23 @@ for name in $(awk -F' *[|] *' 'NF > 1 && $1 != "h200" { print $1 }' <<< "$table"
         share[link_count] = cell[5]; error = cell[6]; slow = cell[7]
         link_text = link_text (link_count > 1 ? ", " : "") cell[8]
       }
+      lines = split(hosts, line, "\n")
+      for (i = 1; i <= lines; ++i) {
+        if (split(line[i], cell, / *[|] */) != 4 || cell[1] != to) continue
+        host_slower = cell[2] == "-" || host_rate == 0 ? 1 : host_rate / (cell[2] * 1e9); step_error = cell[3]; host_text = cell[4]
+      }
+      lines = split(networks, line, "\n")
+      for (i = 1; i <= lines; ++i) {
+        if (split(line[i], cell, / *[|] */) != 4 || cell[1] != to) continue
+        network = sprintf(" \"network\": {\"link\":\"%s\",\"source\":\"computed from the %s\",\"bytes_per_s\":%.4g,\"latency_s\":9.6e-06,\"error_pct\":50.0},\n", cell[3], cell[4], cell[2] * 1e9)
+      }
       printf "{\n \"format\": \"tessera machine times\",\n \"version\": 1,\n \"device\": \"cuda\",\n"
       printf " \"machine\": \"%s\",\n", machine[to]
       printf " \"source\": \"%s, scaled from the times of %s by data sheet; not measured\",\n", machine[to], machine["h200"]
       printf " \"environment\": {\"made_by\": \"benchmarks/machines.sh\", \"measured\": \"h200.json\", \"data_sheets\": [\"%s\", \"%s\"],\n", sheet["h200"], sheet[to]
       printf "  \"memory_bytes_per_s\": %.4g, \"flops_16_bit\": %.4g, \"flops_fp32\": %.4g, \"host_link_bytes_per_s\": %.4g},\n", memory[to], half[to], single[to], link[to]
       printf " \"memory_bytes\": %.0f,\n \"max_ranks\": %d,\n", bytes_of_card, up_to[link_count]
+      printf " \"host\": \"assumed %s\",\n \"error_pct\": %.1f,\n%s", host_text, step_error, network
     }
     function number(key,   part) {
       if (!match($0, "\"" key "\":[^,}]+")) { print "no " key " in line " NR > "/dev/stderr"; failed = 1; exit 1 }
@@ -174,6 +219,7 @@ for name in $(awk -F' *[|] *' 'NF > 1 && $1 != "h200" { print $1 }' <<< "$table"
       work = host ? 0 : 4 * here
       if (work > took) work = took
       if (work > 0) took += work * (there / here - 1)
+      if (host) took *= host_slower
       sub(/,$/, "")
       sub(/"seconds":[^}]*/, sprintf("\"seconds\":%.6g", took))
       printf "%s%s", between, "\n" $0

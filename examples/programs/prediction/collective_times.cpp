@@ -116,6 +116,28 @@ Estimate CollectiveTimes::seconds(Move kind, int ranks, double bytes, bool share
   return {alpha * steps_of(kind, ranks) / steps_of(measured, from) + transfer, measured != kind};
 }
 
+double Network::seconds(Move kind, int ranks, int on_host, double bytes, double within) const {
+  int const hosts = (ranks + on_host - 1) / on_host;
+  double const transfer = bytes * traffic_of(kind, ranks) / (bytes_per_s * on_host);
+  return std::max(within, transfer) + latency_s * steps_of(kind, hosts);
+}
+
+Network network_from(Json const& json) {
+  return {.link = json_fields::text_in(json, "link"),
+          .source = json_fields::text_in(json, "source"),
+          .bytes_per_s = json_fields::number_in(json, "bytes_per_s", 1, 1e15),
+          .latency_s = json_fields::number_in(json, "latency_s", 0, 10),
+          .error_pct = json_fields::number_in(json, "error_pct", 0, 1000)};
+}
+
+Json json_of(Network const& network) {
+  return {{"link", network.link},
+          {"source", network.source},
+          {"bytes_per_s", network.bytes_per_s},
+          {"latency_s", network.latency_s},
+          {"error_pct", network.error_pct}};
+}
+
 std::string text_of(CollectiveTimes const& times) {
   Json head = {{"source", times.source},
                {"link", times.link},

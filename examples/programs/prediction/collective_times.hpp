@@ -71,6 +71,27 @@ class CollectiveTimes {
   std::vector<TimedCollective> points_;  // sorted by kind, ranks and bytes
 };
 
+/// The network between hosts.
+struct Network {
+  std::string link, source;  ///< the name of the network, and a text about the origin of its figures
+  /// the bandwidth of a host's network in one direction, divided by the number of its devices in use
+  double bytes_per_s = 0;
+  double latency_s = 0;   ///< the latency of a step of a ring from one host to the next
+  double error_pct = 50;  ///< the expected error of a time in percent
+
+  /// Returns the estimated seconds of a collective between `ranks` ranks with `on_host` ranks on each host.
+  /// `bytes` is the size of the whole buffer, and `within` is the estimated time if the ranks were on one
+  /// host. The ring model of CollectiveTimes applies: the slower one of both links limits the transfer, and
+  /// the ranks of a host use their shares of the network together. The latency of the network is added for
+  /// each step between two hosts, as in src/graph/tuning.cc of NVIDIA/nccl.
+  double seconds(Move kind, int ranks, int on_host, double bytes, double within) const;
+};
+
+/// Reads the value of the key `network`. Throws Error(data) with the fault if it is damaged.
+Network network_from(nlohmann::ordered_json const& json);
+/// Returns the value of the key `network`.
+nlohmann::ordered_json json_of(Network const& network);
+
 /// Returns the text of the value of the key `collectives` in a file of machine times, with one point per
 /// line.
 std::string text_of(CollectiveTimes const& times);

@@ -176,6 +176,9 @@ MachineTimes times_from(Input&& input, std::string const& name) {
     if (document.contains("memory_bytes"))
       times.set_memory(static_cast<std::int64_t>(json_fields::number_in(document, "memory_bytes", 1, 1e18)));
     if (document.contains("max_ranks")) times.set_max_ranks(json_fields::ranks_in(document, "max_ranks", 1));
+    if (document.contains("host")) times.set_host(json_fields::text_in(document, "host"));
+    if (document.contains("error_pct"))
+      times.set_error(json_fields::number_in(document, "error_pct", 0, 1000));
   } catch (Error const& error) {
     refuse("cannot be read: " + std::string(error.what()));
   }
@@ -183,6 +186,11 @@ MachineTimes times_from(Input&& input, std::string const& name) {
     if (document.contains("collectives")) times.set_collectives(collectives_from(document["collectives"]));
   } catch (Error const& error) {
     refuse("collectives cannot be read (" + std::string(error.what()) + ")");
+  }
+  try {
+    if (document.contains("network")) times.set_network(network_from(document["network"]));
+  } catch (Error const& error) {
+    refuse("network cannot be read (" + std::string(error.what()) + ")");
   }
   return times;
 }
@@ -214,6 +222,9 @@ void MachineTimes::write(std::filesystem::path const& path, Json const& environm
                    {"machine", machine_},    {"source", source_},        {"environment", environment}};
   if (memory_bytes_ > 0) document["memory_bytes"] = memory_bytes_;
   if (max_ranks_ > 0) document["max_ranks"] = max_ranks_;
+  if (!host_.empty()) document["host"] = host_;
+  if (error_pct_ != default_error_pct) document["error_pct"] = error_pct_;
+  if (network_) document["network"] = json_of(*network_);
   auto const json_text = [](Json const& json, int indent) {
     return json.dump(indent, ' ', false, Json::error_handler_t::replace);
   };
@@ -263,8 +274,15 @@ std::optional<Estimate> MachineTimes::seconds(Cost const& cost, std::string_view
                   guessed};
 }
 
+double MachineTimes::largest_rate(std::string_view what) const {
+  TimedCost const* largest = nullptr;
+  for (TimedCost const& timed : timings_)
+    if (timed.cost.what == what && (!largest || timed.cost.bytes > largest->cost.bytes)) largest = &timed;
+  return largest ? largest->cost.bytes / largest->seconds : 0.0;
+}
+
 std::optional<PredictedStep> MachineTimes::step(StepPlan const& plan, std::vector<Cost> const& entry_costs,
-                                                std::string* unknown) const {
+                                                std::string* unknown, int hosts) const {
   Schedule const& schedule = plan.train.schedule;
   std::string_view const precision = plan.recipe.names.precision;
   int const world = plan.shape.world;
@@ -290,10 +308,19 @@ std::optional<PredictedStep> MachineTimes::step(StepPlan const& plan, std::vecto
       return (shares || timed.ranks == world) && timed.cost.what == cost.what;
     };
     std::optional<Estimate> estimate;
-    if (entry.move > Move::copy && !collectives_.empty() && !any(timed_in_training)) {
-      int const ranks = plan.ranks_of(entry).count;
-      estimate = collectives_.seconds(entry.move, ranks, whole_bytes(entry.move, ranks, cost.bytes), shares);
-      step.from_link_data = step.from_link_data || collectives_.scaled;
+    bool const collective = entry.move > Move::copy;
+    comm::ProcessGroup const group = collective ? plan.ranks_of(entry) : comm::ProcessGroup{};
+    int on_host = 0;  // the ranks of the collective on the host of its first rank
+    for (int index = 0; index < group.count; ++index)
+      on_host += group.rank(index) * hosts / world == group.first * hosts / world ? 1 : 0;
+    bool const over_network = on_host < group.count;
+    if (collective && (over_network || (!collectives_.empty() && !any(timed_in_training)))) {
+      int const ranks = group.count;
+      double const bytes = whole_bytes(entry.move, ranks, cost.bytes);
+      estimate = collectives_.empty() ? Estimate{} : collectives_.seconds(entry.move, ranks, bytes, shares);
+      if (over_network)
+        estimate->seconds = network_->seconds(entry.move, ranks, on_host, bytes, estimate->seconds);
+      step.from_link_data = step.from_link_data || collectives_.scaled || over_network;
       if (contended) contention.collectives[index] = true;
     } else {
       estimate = seconds(cost, precision, world);

@@ -39,6 +39,11 @@ struct PredictedStep {
   bool from_link_data = false;
 };
 
+/// The expected error of a prediction in percent, if the file of machine times has no other figure. Most rows
+/// whose times were measured on the same machine have been predicted within this error; see
+/// docs/how-to/predict-step-times.md.
+inline constexpr double default_error_pct = 15;
+
 /// The measured times of entries on one device.
 class MachineTimes {
  public:
@@ -79,6 +84,19 @@ class MachineTimes {
   int max_ranks() const { return max_ranks_; }
   void set_max_ranks(int ranks) { max_ranks_ = ranks; }
 
+  /// Returns the network between hosts; nullopt if it is unknown.
+  std::optional<Network> const& network() const { return network_; }
+  void set_network(std::optional<Network> network) { network_ = std::move(network); }
+  /// Returns a text about the host of the devices, such as "8 vCPUs for each GPU"; "" if it is unknown.
+  std::string const& host() const { return host_; }
+  void set_host(std::string host) { host_ = std::move(host); }
+  /// Returns the expected error of the time of a step without collectives, in percent.
+  double error_pct() const { return error_pct_; }
+  void set_error(double percent) { error_pct_ = percent; }
+  /// Returns the bytes per second of the largest measured entry of the kind `what`, such as "host_adamw"; 0
+  /// if none was measured.
+  double largest_rate(std::string_view what) const;
+
   /// Returns the estimated seconds of an entry with the cost `cost` in a training with `ranks` ranks. The
   /// estimate is a weighted sum of the entry's operations, bytes and FLOPs. The weights are fitted to the
   /// measured entries of the same kind; the entries of nearest size count most. Between two measured numbers
@@ -94,14 +112,20 @@ class MachineTimes {
   /// all trainings on GPUs had one rank, computations run slower while these collectives run
   /// (CollectiveTimes::slowdown). If the time of an entry is unknown, returns nullopt and stores the kind of
   /// the entry in `unknown`.
+  ///
+  /// The ranks are divided over `hosts` hosts, in order. If a collective has ranks on several hosts, its time
+  /// is Network::seconds of `network()`, which must be known.
   std::optional<PredictedStep> step(StepPlan const& plan, std::vector<Cost> const& costs,
-                                    std::string* unknown = nullptr) const;
+                                    std::string* unknown = nullptr, int hosts = 1) const;
 
  private:
   std::string device_, machine_, source_;
   std::int64_t memory_bytes_ = 0;
   int max_ranks_ = 0;
   CollectiveTimes collectives_;
+  std::optional<Network> network_;
+  std::string host_;
+  double error_pct_ = default_error_pct;
   std::vector<TimedCost> timings_;
 };
 

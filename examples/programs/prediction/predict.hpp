@@ -2,6 +2,7 @@
 // Predicts the time of a recipe's training step on a machine for which the times of entries were measured.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <exception>
 #include <filesystem>
@@ -78,6 +79,34 @@ inline std::string collectives_text(MachineTimes const& times) {
   return "collectives: " + files::printable(of.link) + ", " + files::printable(of.source) +
          ", expected error " + fixed(of.error_pct, 0) + "%\n";
 }
+/// Returns the line "hosts: ..." for rows with several ranks, which says how many ranks a host has, and names
+/// the network between the hosts. `ranks` are the numbers of ranks of the rows.
+inline std::string hosts_text(MachineTimes const& times, int hosts, std::vector<int> const& ranks) {
+  Names counts;
+  for (int const count : ranks) counts.push_back(std::to_string(count / hosts));
+  std::string const each =
+      joined(counts, " or ") +
+      (info_of(device_named(times.device())).on_cores ? " ranks per host" : " GPUs per host");
+  if (hosts == 1) return "hosts: 1, with " + each + "; --hosts N divides the ranks over N hosts\n";
+  std::string out = "hosts: " + std::to_string(hosts) + ", with " + each;
+  if (auto const& network = times.network())
+    out += "; network: " + files::printable(network->link) + ", " + files::printable(network->source) +
+           ", expected error " + fixed(network->error_pct, 0) + "%";
+  return out + "\n";
+}
+/// Returns the line "host: ..." for rows with offload: the host that the times assume, and its rates; "" if
+/// the file has no times of a host.
+inline std::string host_text(MachineTimes const& times) {
+  auto const rate = [&](char const* what, std::string const& text) {
+    double const bytes = times.largest_rate(what);
+    return bytes > 0 ? text + " at " + fixed(bytes / 1e9, 1) + " GB/s" : std::string();
+  };
+  Names parts;
+  for (auto const& part : {files::printable(times.host()), rate("host_adamw", "updates AdamW's state"),
+                           rate("copy upload", "copies to a GPU"), rate("copy download", "copies back")})
+    if (!part.empty()) parts.push_back(part);
+  return parts.empty() ? "" : "host: " + joined(parts, ", ") + "; offload depends on these rates\n";
+}
 /// Returns the text of `source_text` for result files, or null if nothing is predicted.
 inline nlohmann::ordered_json machine_source(KnownTimes const& times) {
   return times ? nlohmann::ordered_json(source_text(*times)) : nlohmann::ordered_json(nullptr);
@@ -88,6 +117,7 @@ struct Prediction {
   double guessed = 0.0;          ///< fraction of the step in which entries run whose times are guessed
   std::string reason;            ///< the reason if there is no prediction
   std::int64_t tokens = 0;       ///< tokens of a step over all ranks
+  double error_pct = 0;          ///< the expected error of `step_s` in percent
   /// The times of collectives were computed from the data sheet of the link between the devices.
   bool from_link_data = false;
 
@@ -100,8 +130,9 @@ struct Prediction {
 
 /// Returns the predicted time of a training step of the configuration `point`, which is one row of a
 /// comparison. Records the operations of the step without running them. If a prediction is impossible,
-/// `reason` of the result says why.
-inline Prediction predict(Point const& point, TrainerOptions const& options, MachineTimes const& times) {
+/// `reason` of the result says why. The ranks are divided over `hosts` hosts.
+inline Prediction predict(Point const& point, TrainerOptions const& options, MachineTimes const& times,
+                          int hosts = 1) {
   Prediction prediction;
   prediction.tokens = point.split.global() * point.sequence;
   if (point.refusal || !point.model.built) {
@@ -113,12 +144,29 @@ inline Prediction predict(Point const& point, TrainerOptions const& options, Mac
         "the times are for ranks that share the cores equally, but --threads gives another number";
     return prediction;
   }
-  if (times.max_ranks() > 0 && point.world() > times.max_ranks()) {
-    prediction.reason = "a host with " + files::printable(times.machine()) + " has up to " +
-                        std::to_string(times.max_ranks()) + " GPUs, but the row has " +
-                        std::to_string(point.world()) + " ranks";
+  if (hosts > 1 && info_of(point.recipe.device).on_cores) {
+    prediction.reason = "times of several hosts are predicted only for GPUs";
     return prediction;
   }
+  if (times.max_ranks() > 0 && point.world() > times.max_ranks() * hosts) {
+    prediction.reason = "a host with " + files::printable(times.machine()) + " has up to " +
+                        std::to_string(times.max_ranks()) + " GPUs, but the row has " +
+                        std::to_string(point.world()) + " ranks" +
+                        (hosts > 1 ? " on " + std::to_string(hosts) + " hosts" : std::string());
+    return prediction;
+  }
+  if (hosts > 1 && !times.network()) {
+    prediction.reason =
+        "the machine's file has no network between hosts; add \"network\": {\"link\": NAME, \"source\": "
+        "TEXT, "
+        "\"bytes_per_s\": B, \"latency_s\": S, \"error_pct\": E} to it, where B is the bandwidth of a host's "
+        "network divided by its GPUs";
+    return prediction;
+  }
+  bool const several = point.world() > 1;
+  prediction.error_pct = std::max(
+      {times.error_pct(), several && !times.collectives().empty() ? times.collectives().error_pct : 0.0,
+       hosts > 1 ? times.network()->error_pct : 0.0});
   try {
     std::optional<StepPlan> plan;
     std::vector<Cost> const costs = costs_of([&](Recorder& recorder, StepObserver const& observer) {
@@ -126,7 +174,7 @@ inline Prediction predict(Point const& point, TrainerOptions const& options, Mac
                          recorder, observer);
     });
     std::string unknown;
-    if (auto const step = times.step(*plan, costs, &unknown)) {
+    if (auto const step = times.step(*plan, costs, &unknown, hosts)) {
       prediction.step_s = step->seconds;
       prediction.guessed = step->seconds > 0 ? step->guessed / step->seconds : 0.0;
       prediction.from_link_data = step->from_link_data;
