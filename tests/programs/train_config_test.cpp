@@ -306,7 +306,7 @@ TEST_CASE("train config: plan reads a configuration, whose folder for NVMe must 
       "plan --config " + sh.deepspeed + "infinity.json --model gpt2 --ranks 2 --memory 8GB --no-search";
   sh.ends(2, plan);  // its folder /local_nvme does not exist
   sh.passes(plan + " --nvme-path nvme",
-            "pick for gpt2, fp16, 2 ranks, batch 2, sequence 128: zs3_fp16_ranks2_bs2_sl128_offnvme");
+            "pick for gpt2, fp16, 2 ranks, sequence 128, at --batch 2: zs3_fp16_ranks2_bs2_sl128_offnvme");
 }
 
 TEST_CASE(

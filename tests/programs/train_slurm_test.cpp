@@ -36,7 +36,8 @@ TEST_CASE("train slurm: the default program belongs to the repository of the scr
       "--gpus 4 --data text.txt -- --steps 3",
       "^srun .*/repository/build/cuda/bin/train --device cuda --stage zs2 --data text.txt .*--steps 3\n$");
   CHECK(sh.run("SLURM_JOB_ID=7 spool/slurm_script --gpus 4").err ==
-        "train.sh: the program build/cuda/bin/train does not exist; build it with: cmake --preset cuda && cmake "
+        "train.sh: the program build/cuda/bin/train does not exist; build it with: cmake --preset cuda && "
+        "cmake "
         "--build "
         "--preset cuda --target tessera_train, or give --program\n");
 }
@@ -66,9 +67,10 @@ TEST_CASE("train slurm: missing data and a missing program are refused before th
   sh.passes("rm repository/build/cuda/bin/train");
   auto const program = sh.run(sh.script + "--gpus 4 --data text.txt");
   CHECK(program.code == 2);
-  test::shows(program.err,
-              "^train.sh: the program /.*/repository/build/cuda/bin/train does not exist; build it with: cmake "
-              "--preset cuda ");
+  test::shows(
+      program.err,
+      "^train.sh: the program /.*/repository/build/cuda/bin/train does not exist; build it with: cmake "
+      "--preset cuda ");
   sh.passes("rm repository/build/cpu/bin/train");
   test::shows(sh.run(sh.script + "--cpus 2").err, "; build it with: cmake --preset cpu && ");
   CHECK_FALSE(sh.exists("runs"));

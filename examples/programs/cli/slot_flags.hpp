@@ -55,19 +55,24 @@ SlotFlag slot_flag() {
   if constexpr (std::is_same_v<Slot, slot::device>)
     return {title, title, "where ranks compute: threads of this process, or a GPU each", {}};
   if constexpr (std::is_same_v<Slot, slot::sharding>)
-    return {"--stage,--sharding,--strategies",
-            "--stages,--stage,--sharding",
-            "ZeRO stage 0 to 3, or dp: rank 0 updates and broadcasts",
-            {"0", "1", "2", "3", "ddp", "zero0", "zero1", "zero2", "zero3"}};
+    return {
+        "--stage,--sharding,--strategies",
+        "--stages,--stage,--sharding",
+        "zs0 to zs3 are the ZeRO stages 0 to 3, in which every rank updates; in dp only rank 0 updates and "
+        "broadcasts the weights, as in DataParallel of PyTorch",
+        {"0", "1", "2", "3", "ddp", "zero0", "zero1", "zero2", "zero3"}};
   if constexpr (std::is_same_v<Slot, slot::precision>)
     return {title, "--precisions,--precision", "number format of products", {}};
   if constexpr (std::is_same_v<Slot, slot::loss_scale>)
     return {title, title, "loss scale, which keeps small gradients within the range of fp16", {}};
   if constexpr (std::is_same_v<Slot, slot::offload>)
-    return {"--offload,--offload-strategies",
-            "--offloads,--offload,--offload-strategies",
-            "state kept outside the device",
-            {"cpu"}};
+    return {
+        "--offload,--offload-strategies",
+        "--offloads,--offload,--offload-strategies",
+        "state kept outside the device. cpu_optimizer, nvme_optimizer: master weights and moments, in host "
+        "memory or on NVMe. cpu_full, nvme: also the parameters, in the same place. infinity: parameters in "
+        "host memory, optimizer on NVMe; nvme_parameters: the reverse",
+        {"cpu"}};
   if constexpr (std::is_same_v<Slot, slot::recompute>)
     return {title, title, "activations that backward recomputes", {}};
   if constexpr (std::is_same_v<Slot, slot::reduction>)

@@ -42,18 +42,19 @@ double worth(Planned const& row, Preference preferred) {
   return 0.0;
 }
 
-/// Returns a predicted rate as text: "12,345 tok/s predicted from link data (40% of the step guessed)". The
-/// words "from link data" are left out if no time was computed from the data sheet of the link between GPUs.
-/// The guessed part is the share of the step without measured times. The text leaves the guessed part out if
-/// it is at most a tenth.
+/// Returns a predicted rate as text: "12,345 tok/s predicted, +-50% (link times from its data sheet, 40% of
+/// the step guessed)". The words about the link are left out if no time was computed from the data sheet of
+/// the link between GPUs. The guessed part is the share of the step without measured times. The text leaves
+/// the guessed part out if it is at most a tenth.
 std::string rate_text(cli::Prediction const& predicted) {
   auto const rate = predicted.tokens_per_second();
   if (!rate) return "its speed is not known";
-  return cli::grouped(std::llround(*rate)) + " tok/s predicted" +
-         (predicted.from_link_data ? " from link data" : "") +
-         (predicted.guesses_much()
-              ? " (" + cli::fixed(100.0 * predicted.guessed, 0) + "% of the step guessed)"
-              : "");
+  cli::Names notes;
+  if (predicted.from_link_data) notes.emplace_back("link times from its data sheet");
+  if (predicted.guesses_much())
+    notes.push_back(cli::fixed(100.0 * predicted.guessed, 0) + "% of the step guessed");
+  return cli::grouped(std::llround(*rate)) + " tok/s " + predicted_text(predicted) +
+         (notes.empty() ? "" : " (" + cli::joined(notes) + ")");
 }
 
 /// Returns the memory that one rank needs as text.
@@ -65,8 +66,8 @@ std::string taken_text(Planned const& row) {
 /// Returns the name, rate and memory of a row as text: "zs2_... (12,345 tok/s predicted, 17.2 MiB a rank)".
 std::string figures_text(Planned const& row) {
   bool const predicted = row.predicted.step_s.has_value() || !row.predicted.reason.empty();
-  return row.point.experiment + " (" + (predicted ? rate_text(row.predicted) + ", " : std::string()) +
-         taken_text(row) + ")";
+  return row.point.experiment + row.unnamed() + " (" +
+         (predicted ? rate_text(row.predicted) + ", " : std::string()) + taken_text(row) + ")";
 }
 
 /// Appends a line to `out` that compares the recommended row `picked` with the row `named`. A published rule
@@ -74,11 +75,30 @@ std::string figures_text(Planned const& row) {
 void add_pattern(std::string& out, std::string const& rule, Planned const* named, Planned const& picked) {
   if (!named) return;
   if (named == &picked)
-    out += "  follows the pattern '" + rule + "'\n";
+    out += "  the same as by the published rule '" + rule + "'\n";
   else if (memory_of(*named) == memory_of(picked))
-    out += "  takes as much as the pattern '" + rule + "' would, " + named->point.experiment + "\n";
+    out += "  as much memory as by the published rule '" + rule + "', which picks " +
+           named->point.experiment + "\n";
   else
-    out += "  differs from the pattern '" + rule + "', which is " + figures_text(*named) + "\n";
+    out += "  differs from the published rule '" + rule + "', which picks " + figures_text(*named) + "\n";
+}
+
+/// Returns a line if another row of the family has a better prediction than the row `picked`, which is picked
+/// because both count as equal. Returns "" otherwise.
+std::string equal_text(std::vector<Planned> const& rows, Planned const& picked, Preference preferred) {
+  if (preferred != Preference::speed && preferred != Preference::efficiency) return {};
+  std::string const of = family(picked.point);
+  Planned const* best = &picked;
+  for (Planned const& row : rows)
+    if (row.fits() && family(row.point) == of && worth(row, preferred) > worth(*best, preferred)) best = &row;
+  if (worth(*best, preferred) <= 0.0) return {};
+  double const lost = 1.0 - worth(picked, preferred) / worth(*best, preferred);
+  if (lost < 0.0005) return {};  // rounds to 0.0%
+  return "  " + best->point.experiment + best->unnamed() + " is predicted to " +
+         (preferred == Preference::speed ? "need " + cli::fixed(100.0 * lost, 1) + "% less time"
+                                         : "be " + cli::fixed(100.0 * lost, 1) + "% more efficient") +
+         "; predictions within " + cli::fixed(100.0 * equal_share, 0) +
+         "% of the best one count as equal, so the simplest of these recipes is picked\n";
 }
 
 /// Returns a line about the recommended row `picked` if no row that fits has a predicted time: the reason,
@@ -95,6 +115,23 @@ std::string unknown_speed_text(Planned const& picked, Preference preferred) {
 }
 
 }  // namespace
+
+std::string predicted_text(cli::Prediction const& predicted) {
+  return "predicted, +-" + cli::fixed(predicted.error_pct, 0) + "%";
+}
+
+std::string against_text(Planned const& other, Planned const& picked) {
+  if (!other.predicted.step_s) return {};
+  double const then = *other.predicted.step_s, now = picked.predicted.step_s.value_or(0.0);
+  std::string out = " (" + cli::fixed(then * 1e3, 1) + " ms a step predicted";
+  if (now > 0.0) {
+    bool const equal = std::min(now, then) >= (1.0 - equal_share) * std::max(now, then);
+    out +=
+        equal ? ", equal within " + cli::fixed(100.0 * equal_share, 0) + "%"
+              : ", " + cli::fixed(100.0 * std::abs(then / now - 1.0), 0) + (then < now ? "% less" : "% more");
+  }
+  return out + ")";
+}
 
 std::optional<double> efficiency(Planned const& row) {
   auto const rate = row.predicted.tokens_per_second();
@@ -135,10 +172,11 @@ std::string picked_text(Planned const& row) {
     return row.on(tier) > 0 ? " and " + bytes_text(row.on(tier)) + where : std::string();
   };
   auto const each = efficiency(row);
-  return row.point.experiment + ", " + bytes_text(row.on(Tier::device)) + " a rank" +
+  return row.point.experiment + row.unnamed() + ", " + bytes_text(row.on(Tier::device)) + " a rank" +
          there(Tier::host, " of host memory") + there(Tier::nvme, " on NVMe") +
          (each ? ", " + cli::fixed(*row.predicted.step_s * 1e3, 1) + " ms a step, " +
-                     rate_text(row.predicted) + ", " + cli::grouped(std::llround(*each)) + " for each GiB"
+                     rate_text(row.predicted) + ", " + cli::grouped(std::llround(*each)) +
+                     " tok/s for each GiB of a rank"
                : std::string());
 }
 
@@ -160,12 +198,13 @@ std::string advice_text(std::vector<Planned> const& rows, Planned const& picked,
          (&row == &picked && memory_of(row) == memory_of(*offloaded))))
       offloaded = &row;
   }
+  out += equal_text(rows, picked, preferred);
   if (preferred == Preference::speed && stages.size() > 1)
-    add_pattern(out, "speed is critical: the lowest stage that fits", lowest, picked);
+    add_pattern(out, "if speed is critical, the lowest stage that fits", lowest, picked);
   if (preferred == Preference::memory)
-    add_pattern(out, "memory is critical: ZeRO-3 with offload", offloaded, picked);
+    add_pattern(out, "if memory is critical, ZeRO-3 with offload", offloaded, picked);
   if (preferred == Preference::efficiency && picked.predicted.tokens_per_second())
-    out += "  follows the pattern 'the most tokens a second for each GB of peak memory'\n";
+    out += "  the same as by the published rule 'the most tokens a second for each GB of peak memory'\n";
   if (Planned const* fastest = pick(rows, of, Preference::speed); fastest && fastest != &picked) {
     if (!picked.predicted.step_s) {
       out += "  loss of speed against " + figures_text(*fastest) + " is unknown: " + picked.predicted.reason +

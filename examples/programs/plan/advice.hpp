@@ -22,8 +22,9 @@ enum class Preference {
   efficiency  ///< most predicted tokens per second for each byte of device memory
 };
 
-/// If the predictions of two rows differ by less than this fraction, they count as equal, because predictions
-/// are not more accurate.
+/// If the predictions of two rows differ by less than this fraction, they count as equal. The expected error
+/// of one prediction is larger (Prediction::error_pct), but rows on the same machine have similar errors, so
+/// these largely cancel when two rows are compared.
 inline constexpr double equal_share = 0.1;
 
 /// Returns the row that fits and best meets the preference, out of one family. A family is all rows with the
@@ -47,6 +48,14 @@ std::string picked_text(Planned const& row);
 /// published rule of thumb would choose, and with the rows that other preferences would choose. Returns ""
 /// for Preference::simple.
 std::string advice_text(std::vector<Planned> const& rows, Planned const& picked, Preference preferred);
+
+/// Returns the text "predicted, +-N%" with the expected error of a prediction.
+std::string predicted_text(cli::Prediction const& predicted);
+
+/// Returns the predicted time of the row `other` and how it differs from that of the row `picked`: " (12.3 ms
+/// a step predicted, 22% less)", or "equal within 10%" in place of the difference. Both rows must have the
+/// same number of tokens in a step. Returns "" without a prediction.
+std::string against_text(Planned const& other, Planned const& picked);
 
 /// Returns the predicted tokens per second of all ranks, divided by the GiB that one rank needs; nullopt
 /// without a prediction.

@@ -32,7 +32,12 @@ Limits limits_of(Device device, LimitFlags const& flags) {
   MemoryLimit const here = memory_limit(device, TrainerOptions{});
   constexpr char available[] = ", the available memory of this machine";
   Limits limits;
+  std::string const all_ranks = flags.hosts > 1 ? " for all ranks of a host" : " for all ranks";
   auto const say = [&](std::string const& text) { limits.text += (limits.text.empty() ? "" : "; ") + text; };
+  // Returns the sum of a limit over all hosts.
+  auto const of_hosts = [&](std::int64_t bytes) {
+    return bytes > MemoryLimit::none / flags.hosts ? MemoryLimit::none : bytes * flags.hosts;
+  };
   std::vector<std::string> const models = device_facts(device).models;
   bool const is_here = std::find(models.begin(), models.end(), flags.machine) != models.end();
   bool const of_machine = flags.memory == 0 && gpus && flags.machine_memory > 0 && !is_here;
@@ -51,20 +56,20 @@ Limits limits_of(Device device, LimitFlags const& flags) {
     say(bytes_text(here.device) + " for each rank's device" + available);
   }
   if (flags.host_memory > 0 || memory == 0) {
-    limits.bytes.host = flags.host_memory > 0 ? flags.host_memory : here.host;
-    say(bytes_text(limits.bytes.host) + " of host memory for all ranks" +
-        (flags.host_memory > 0 ? "" : available));
+    std::int64_t const bytes = flags.host_memory > 0 ? flags.host_memory : here.host;
+    limits.bytes.host = of_hosts(bytes);
+    say(bytes_text(bytes) + " of host memory" + all_ranks + (flags.host_memory > 0 ? "" : available));
   } else {
     say("host memory is not limited; --host-memory sets a limit");
   }
   std::filesystem::path const folder = flags.nvme_path.empty() ? cli::temporary_path() : flags.nvme_path;
   std::int64_t const free = host_memory::free_bytes(folder);
   if (flags.nvme_memory > 0) {
-    limits.bytes.nvme = flags.nvme_memory;
-    say(bytes_text(flags.nvme_memory) + " on NVMe for all ranks");
+    limits.bytes.nvme = of_hosts(flags.nvme_memory);
+    say(bytes_text(flags.nvme_memory) + " on NVMe" + all_ranks);
   } else if (free >= 0 && (memory == 0 || !flags.nvme_path.empty())) {
-    limits.bytes.nvme = free;
-    say(bytes_text(free) + " on NVMe for all ranks, the free space of " + files::path_text(folder));
+    limits.bytes.nvme = of_hosts(free);
+    say(bytes_text(free) + " on NVMe" + all_ranks + ", the free space of " + files::path_text(folder));
   } else {
     say("NVMe is not limited; --nvme-memory or --nvme-path sets a limit");
   }

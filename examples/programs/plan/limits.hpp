@@ -20,6 +20,8 @@ namespace planning {
 struct LimitFlags {
   std::int64_t memory = 0, host_memory = 0, nvme_memory = 0;
   std::filesystem::path nvme_path;
+  /// The number of hosts. The limits of host memory and of disk space are per host.
+  std::int64_t hosts = 1;
   /// The device of another machine and its memory, which is the limit if --memory is not given; "" and 0 if
   /// the user chose no other machine.
   std::string machine;

@@ -9,7 +9,6 @@
 #include <limits>
 #include <map>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -64,6 +63,12 @@ On the CPU the ranks' devices are host memory too. In --memory a GB is a GiB, 2^
 in the other sizes it is 10^9 bytes. On one rank all stages run the same program, so without --stages they have
 one row.
 A + after the largest batch or sequence: more may fit; ?: the search took too long.
+In 16 bits, gradients have 2 bytes a parameter in zs0 and zs1. They have 4, because they are summed in fp32, with
+--accumulation, --reduction ordered, dp, zs2, zs3, and offloads of the parameters; zs2 and zs3 divide them by the ranks.
+With --prefer speed and efficiency, rows whose predictions are within 10% of the best one count as equal, and the
+simplest of them is picked. The column slower divides the predicted time by the smallest one under the same heading.
++-N% after a prediction is its expected error. The guessed part of a step is work that was not measured; its time is
+estimated from other work.
 The exit code is 0 if some recipe fits, 5 if none does, 1 if a row could not be planned, and 3 if every recipe
 was refused. If the reader of its output is gone and it writes no file, plan ends with exit code 141.
 )";
@@ -94,6 +99,11 @@ void declare(cli::CommandLine& line, Settings& settings) {
   cli::add_freeze_flag(line, settings.freeze, settings.trainer);
   cli::add_lora_flag(line, settings.trainer.lora, settings.lora);
   add_limit_flags(line, settings.limits);
+  line.integer(
+      "--hosts", settings.hosts,
+      "hosts over which the ranks of a row are divided. Collectives between hosts use the network of "
+      "--machine; --host-memory and --nvme-memory are limits of one host",
+      1, 64);
   line.integer("--threads", settings.trainer.threads, "threads of a rank; 0: an equal share of the cores", 0,
                1024);
   line.toggle("--checkpoint-async", settings.checkpoint_async,
@@ -124,13 +134,15 @@ void declare(cli::CommandLine& line, Settings& settings) {
   line.path("--json", "FILE", settings.json, "write the plans here; - is stdout");
   line.toggle("--schedule", settings.schedule,
               "print the step of each recipe, entry by entry, as rank 0 runs it");
+  line.toggle("--brief", settings.brief, "print no rows, only what precedes and follows them");
   line.toggle("--no-search", settings.no_search,
               "do not search for the largest batch and sequence, which takes most of the time");
   line.real("--search-time", settings.search_time,
             "seconds for each of a row's two searches; a search that runs out of time shows + or ?",
             {.min = 0.0, .max = 86400.0, .open_below = true});
   cli::add_published_flag(line, settings.published);
-  cli::advise_on_launcher_flags(line, "plan needs no launcher, so use --ranks N");
+  cli::advise_on_launcher_flags(line,
+                                "plan needs no launcher, so use --ranks N, and --hosts N for several hosts");
   cli::add_defaults_flag(line, settings.defaults);
   cli::add_config_flags(line, settings.file);
   line.group("Flags of compare, accepted here without effect on memory or time");
@@ -156,16 +168,27 @@ std::string frozen_text(Planned const& row) {
 /// of a predicted step is guessed, because measured times are missing.
 std::string predictions_text(std::vector<Planned> const& rows) {
   std::string out;
-  bool guessed = false;
-  std::set<std::string> reasons;
+  bool guessed = false, compared = false;
+  std::map<std::string, cli::Names> by_reason;
   for (Planned const& row : rows) {
     guessed = guessed || row.predicted.guesses_much();
-    if (row.is_planned() && !row.predicted.reason.empty() && reasons.insert(row.predicted.reason).second)
-      out += "not predicted: " + row.point.experiment + ": " + row.predicted.reason + "\n";
+    compared = compared || row.slower.has_value();
+    if (row.is_planned() && !row.predicted.reason.empty() && row.same_program_as.empty())
+      by_reason[row.predicted.reason].push_back(row.point.experiment);
   }
-  return out + (guessed ? "~ the time of more than 10% of the step is guessed, because its kinds of work "
-                          "were not measured\n"
-                        : "");
+  for (auto const& [reason, names] : by_reason)
+    out += "not predicted: " + names.front() +
+           (names.size() > 1
+                ? " and " + std::to_string(names.size() - 1) + (names.size() > 2 ? " more rows" : " more row")
+                : "") +
+           ": " + reason + "\n";
+  if (compared)
+    out += "slower: the predicted time divided by the smallest one under the same heading; rows within " +
+           cli::fixed(100.0 * equal_share, 0) + "% count as equal\n";
+  return out + (guessed
+                    ? "~ more than 10% of the step is guessed: the times of its kinds of work, or of their "
+                      "number of ranks, were not measured, and are estimated from other work\n"
+                    : "");
 }
 
 /// Returns the row of stage 0 that is printed instead of the row `point`. On one rank all stages run the same
@@ -232,7 +255,8 @@ class Planning {
   State& predicted(Point const& point) {
     State& state = planned(point);
     if (!state.is_predicted && state.row.is_planned())
-      state.row.predicted = cli::predict(point, settings_.trainer, *settings_.times);
+      state.row.predicted =
+          cli::predict(point, settings_.trainer, *settings_.times, static_cast<int>(settings_.hosts));
     state.is_predicted = true;
     return state;
   }
@@ -262,6 +286,31 @@ std::int64_t text_vocabulary(Settings const& settings, std::optional<cli::DataSe
   if (data) return data->vocabulary();
   cli::SharedTokenizer const tokenizer = cli::open_tokenizer(settings.data);
   return tokenizer ? tokenizer->vocabulary() : 256;
+}
+
+/// Returns a note if text is counted in bytes although a model has a vocabulary of longer tokens; ""
+/// otherwise.
+std::string bytes_note(std::vector<Point> const& points, Settings const& settings,
+                       cli::DataSets const& data) {
+  constexpr std::int64_t bytes = 256;  // the vocabulary of text without a tokenizer
+  if (!settings.data.tokenizer.empty() || data.vocabulary() != bytes) return {};
+  for (Point const& point : points)
+    if (std::int64_t const own = point.model.sizes.vocabulary;
+        own > 2 * bytes && settings.data.vocabulary == 0)
+      return "note: without --tokenizer each byte of the text is a token. The vocabulary of " +
+             point.model.name + " has " + cli::grouped(own) +
+             " tokens, and most of them have several bytes, so its tokenizer gives fewer tokens; give "
+             "--tokenizer FOLDER with the files of this tokenizer\n";
+  return {};
+}
+
+/// Returns a note if rows that differ only in their capture have the same figures; "" otherwise.
+std::string capture_note(std::vector<Planned> const& rows) {
+  for (Planned const& row : rows)
+    if (row.point.recipe.names.capture != rows.front().point.recipe.names.capture)
+      return "note: --capture changes neither the planned bytes nor the predicted times, so its tables are "
+             "equal\n";
+  return {};
 }
 
 /// Returns a warning for each row that needs more memory than the row of the previous stage. A higher stage
@@ -304,6 +353,11 @@ int run(int argc, char const* const* argv) {
     settings.limits.machine = settings.times->machine();
     settings.limits.machine_memory = settings.times->memory_bytes();
   }
+  settings.limits.hosts = settings.hosts;
+  for (int const ranks : settings.matrix.ranks)
+    if (ranks % settings.hosts != 0)
+      cli::refuse("--hosts " + std::to_string(settings.hosts) + " does not divide --ranks " +
+                  std::to_string(ranks) + "; give each host the same number of ranks");
   cli::choose_adapters(settings.matrix, settings.trainer.lora);
   cli::read_published_strategies(settings.matrix, settings.defaults);
   if (settings.checkpoint_async) settings.trainer.checkpoints = CheckpointMemory::snapshot;
@@ -337,13 +391,20 @@ int run(int argc, char const* const* argv) {
       log << "not applied of " << model.name << "/config.json: " << model.not_applied << "\n";
   if (settings.defaults != "own")
     log << "defaults: " << settings.defaults << ", as published (" << line.origin("--defaults") << ")\n";
-  if (data) log << "data: " << data->first().description() << "\n";
-  log << "limits: " << limit_text << "; bytes are for the rank that needs the most\n";
+  if (data) log << "data: " << data->first().description() << "\n" << bytes_note(points, settings, *data);
+  log << "limits: " << limit_text << "; a row shows the bytes of one rank, of the one that needs the most\n";
   if (settings.times) {
     bool const several =
         std::any_of(points.begin(), points.end(), [](Point const& point) { return point.world() > 1; });
+    bool const offloaded = std::any_of(points.begin(), points.end(), [](Point const& point) {
+      return point.recipe.names.offload != "none";
+    });
     log << cli::times_text(*settings.times, settings.machine)
-        << (several ? cli::collectives_text(*settings.times) : std::string());
+        << (several
+                ? cli::hosts_text(*settings.times, static_cast<int>(settings.hosts), settings.matrix.ranks) +
+                      cli::collectives_text(*settings.times)
+                : std::string())
+        << (offloaded ? cli::host_text(*settings.times) : std::string());
   }
   std::vector<Planned> rows;
   Planning planning(points, settings, limit, data ? &*data : nullptr);
@@ -364,7 +425,8 @@ int run(int argc, char const* const* argv) {
     group = point.group();
     if (first && (settings.trainer.freeze || settings.trainer.lora) && rows.back().params > 0)
       log << "\n" << frozen_text(rows.back());
-    log << (first ? "\n" : "") << row_text(rows.back(), first, settings, terminal, left_out) << std::flush;
+    if (!settings.brief)
+      log << (first ? "\n" : "") << row_text(rows.back(), first, settings, terminal, left_out) << std::flush;
     if (settings.schedule && rows.back().is_planned())
       log << "\nthe step of " << point.experiment << ":\n"
           << schedule_text(point, settings.trainer) << std::flush;
@@ -374,7 +436,7 @@ int run(int argc, char const* const* argv) {
         << " run the same program as zs0 and get no row; --stages prints rows for the stages that it names\n";
   log << "\n"
       << cli::left_out_text(left_out, terminal, "the output of --json has them") << predictions_text(rows)
-      << picks_text(rows, limit, settings, preferred) << warnings_text(rows);
+      << picks_text(rows, limit, settings, preferred) << capture_note(rows) << warnings_text(rows);
   std::vector<results::Row> compared = result_rows(rows);
   cli::PublishedModels const models = cli::published_models(points);
   cli::add_published(compared, settings.published, models);

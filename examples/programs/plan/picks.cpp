@@ -2,7 +2,9 @@
 #include "plan/picks.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <utility>
 
@@ -11,6 +13,7 @@
 #include "tessera/policy/rules.hpp"
 
 #include "cli/values.hpp"
+#include "plan/train_command.hpp"
 #include "workload/data.hpp"
 
 namespace programs {
@@ -53,13 +56,15 @@ std::optional<Planned> fitting(Planned const& row, MemoryLimit const& limit, Set
   if (broken_rule(point.recipe) || unsupported_reason(point.recipe)) return std::nullopt;
   Planned other = plan_point(point, settings.trainer, limit);
   if (!other.fits()) return std::nullopt;
-  if (settings.times) other.predicted = cli::predict(point, settings.trainer, *settings.times);
+  if (settings.times)
+    other.predicted =
+        cli::predict(point, settings.trainer, *settings.times, static_cast<int>(settings.hosts));
   return other;
 }
 
-/// Returns a line with flags with which the training of the recommended row `picked` would fit without
-/// offload: recomputation, or a smaller batch with more accumulation and the same global batch. Returns "" if
-/// the row has no offload, if a row of its family fits without offload, or if neither helps.
+/// Returns lines with flags with which the training of the recommended row `picked` fits without offload:
+/// recomputation, or a smaller batch with more accumulation and the same global batch. Returns "" if the row
+/// has no offload, if a row of its family fits without offload, or if neither helps.
 std::string without_offload_text(std::vector<Planned> const& rows, Planned const& picked,
                                  MemoryLimit const& limit, Settings const& settings) {
   if (picked.point.recipe.names.offload == "none") return {};
@@ -77,14 +82,12 @@ std::string without_offload_text(std::vector<Planned> const& rows, Planned const
     return simplicity(*one) < simplicity(*other);
   });
   if (picked.point.world() == 1) by_stage.resize(1);  // all stages run the same program
-  cli::Names ways;
-  auto const add = [&](Planned const& found, std::string const& flags) {
+  std::string ways;
+  auto const add = [&](char const* what, Planned const& found, std::string const& flags) {
     bool const several = found.point.world() > 1;
-    ways.push_back((several ? "--stages " + std::string(found.point.recipe.names.sharding) + " " : "") +
-                   flags +
-                   (found.predicted.step_s
-                        ? " (" + cli::fixed(*found.predicted.step_s * 1e3, 1) + " ms a step predicted)"
-                        : ""));
+    ways += "  " + std::string(what) + " fits without offload: " +
+            (several ? "--stages " + std::string(found.point.recipe.names.sharding) + " " : "") + flags +
+            against_text(found, picked) + "\n";
   };
   if (picked.point.recipe.recompute < RecomputeKind::block)
     for (Planned const* row : by_stage)
@@ -92,7 +95,7 @@ std::string without_offload_text(std::vector<Planned> const& rows, Planned const
             names.offload = "none";
             names.recompute = name_of(RecomputeKind::block);
           })) {
-        add(*found, "--recompute block");
+        add("recomputation", *found, "--recompute block");
         break;
       }
   // A larger batch comes first, because it is faster. With the same batch, the lowest stage comes first.
@@ -107,12 +110,13 @@ std::string without_offload_text(std::vector<Planned> const& rows, Planned const
           split.accumulation = now.accumulation * parts;
         });
         if (!found) continue;
-        return add(*found, "--batch " + std::to_string(now.batch / parts) + " --accumulation " +
-                               std::to_string(now.accumulation * parts));
+        return add("a smaller batch", *found,
+                   "--batch " + std::to_string(now.batch / parts) + " --accumulation " +
+                       std::to_string(now.accumulation * parts));
       }
   };
   add_smaller_batch();
-  return ways.empty() ? "" : "  would fit without offload: " + cli::joined(ways, " or ") + "\n";
+  return ways;
 }
 
 /// Returns a line with the predicted duration of an epoch and of --epochs; "" if the settings have neither
@@ -127,7 +131,8 @@ std::string epochs_text(Planned const& row, Settings const& settings) {
   auto const length = [&](std::int64_t count) {
     return cli::grouped(count) + (count == 1 ? " step" : " steps") +
            (row.predicted.step_s
-                ? ", " + cli::duration_text(static_cast<double>(count) * *row.predicted.step_s) + " predicted"
+                ? ", " + cli::duration_text(static_cast<double>(count) * *row.predicted.step_s) + " " +
+                      predicted_text(row.predicted)
                 : "");
   };
   std::string out = "  an epoch of " + cli::grouped(row.epoch_samples) + " samples: " + length(steps);
@@ -138,24 +143,102 @@ std::string epochs_text(Planned const& row, Settings const& settings) {
   return out + "\n";
 }
 
+/// Returns a line about the batch with the highest predicted rate; "" without predictions, without a search
+/// for the largest batch, and with --global-batch, which the batch would change. Predicts the recommended row
+/// `picked` with the batches 1, 2, 4, ... and the largest one that fits.
+std::string best_batch_text(Planned const& picked, MemoryLimit const& limit, Settings const& settings) {
+  std::int64_t const largest = picked.largest_batch.value;
+  auto const now = picked.predicted.tokens_per_second();
+  if (!now || largest < 1 || settings.no_search || settings.matrix.global_batch) return {};
+  std::vector<std::int64_t> batches;
+  for (std::int64_t batch = 1; batch < largest; batch *= 2) batches.push_back(batch);
+  batches.push_back(largest);
+  double rate = 0.0;
+  std::int64_t best = 0;
+  cli::Names tried;
+  for (std::int64_t const batch : batches) {
+    auto const found =
+        fitting(picked, limit, settings, [&](SlotNames&, cli::BatchRelation& split) { split.batch = batch; });
+    auto const its = found ? found->predicted.tokens_per_second() : std::nullopt;
+    if (!its) continue;
+    tried.push_back(std::to_string(batch));
+    if (*its > rate) {
+      rate = *its;
+      best = batch;
+    }
+  }
+  if (best == 0) return {};
+  std::string const among = " of the batches " + cli::joined(tried);
+  if (*now >= (1.0 - equal_share) * rate)
+    return "  none" + among + " is predicted to be faster by more than " +
+           cli::fixed(100.0 * equal_share, 0) + "%\n";
+  return "  --batch " + std::to_string(best) + " is predicted to be the fastest" + among + ": " +
+         cli::grouped(std::llround(rate)) + " tok/s, " + cli::fixed(100.0 * (rate / *now - 1.0), 0) +
+         "% more than the pick\n";
+}
+
+/// Returns a line with the fastest one of the recommended rows `picks`, which differ in their batches; "" if
+/// fewer than two of them have a prediction.
+std::string over_batches_text(std::vector<Planned const*> const& picks) {
+  Planned const* best = nullptr;
+  cli::Names batches, equal;
+  for (Planned const* row : picks) {
+    if (!row->predicted.tokens_per_second()) continue;
+    batches.push_back(std::to_string(row->point.split.batch));
+    if (!best || *row->predicted.tokens_per_second() > *best->predicted.tokens_per_second()) best = row;
+  }
+  if (batches.size() < 2) return {};
+  double const rate = *best->predicted.tokens_per_second();
+  for (Planned const* row : picks)
+    if (auto const its = row->predicted.tokens_per_second();
+        its && row != best && *its >= (1.0 - equal_share) * rate)
+      equal.push_back(std::to_string(row->point.split.batch));
+  return "fastest of the batches " + cli::joined(batches) + " for " + best->point.model.name + ", " +
+         std::string(best->point.recipe.names.precision) + ", sequence " +
+         std::to_string(best->point.sequence) + ": --batch " + std::to_string(best->point.split.batch) +
+         " with " + best->point.experiment + best->unnamed() + ", " + cli::grouped(std::llround(rate)) +
+         " tok/s " + predicted_text(best->predicted) +
+         (equal.empty()
+              ? ""
+              : "; equal within " + cli::fixed(100.0 * equal_share, 0) + "%: --batch " + cli::joined(equal)) +
+         "\n";
+}
+
+/// Returns the family of a row without its batch.
+std::string family_of_batches(Point point) {
+  point.split.batch = 0;
+  return family(point);
+}
+
 }  // namespace
 
 std::string picks_text(std::vector<Planned> const& rows, MemoryLimit const& limit, Settings const& settings,
                        Preference preferred) {
   std::string out;
   cli::Names seen;
+  std::map<std::string, std::vector<Planned const*>> by_batch;  // the picks that differ in their batches only
   for (Planned const& row : rows) {
     std::string const name = family(row.point);
     if (!row.is_planned() || std::find(seen.begin(), seen.end(), name) != seen.end()) continue;
     seen.push_back(name);
+    std::int64_t const accumulation = row.point.split.accumulation;
     std::string const label = row.point.model.name + ", " + std::string(row.point.recipe.names.precision) +
                               ", " + std::to_string(row.point.split.ranks) +
-                              (row.point.split.ranks == 1 ? " rank" : " ranks") + ", batch " +
-                              std::to_string(row.point.split.batch) + ", sequence " +
-                              std::to_string(row.point.sequence);
+                              (row.point.split.ranks == 1 ? " rank" : " ranks") + ", sequence " +
+                              std::to_string(row.point.sequence) + ", at --batch " +
+                              std::to_string(row.point.split.batch) +
+                              (accumulation > 1 ? " --accumulation " + std::to_string(accumulation) : "");
+    std::string const batches = family_of_batches(row.point);
+    bool const one_batch = std::all_of(rows.begin(), rows.end(), [&](Planned const& other) {
+      return other.point.split.batch == row.point.split.batch || family_of_batches(other.point) != batches;
+    });
     if (Planned const* best = pick_by_what_is_known(rows, name, preferred)) {
       out += "pick for " + label + ": " + picked_text(*best) + "\n" + advice_text(rows, *best, preferred) +
-             without_offload_text(rows, *best, limit, settings) + epochs_text(*best, settings);
+             without_offload_text(rows, *best, limit, settings) +
+             (one_batch ? best_batch_text(*best, limit, settings) : "") + epochs_text(*best, settings) +
+             "  " + (settings.hosts > 1 ? "on each host" : "to train it") + ": " +
+             train_command(*best, settings) + "\n";
+      by_batch[batches].push_back(best);
       continue;
     }
     auto const excess = [&](Planned const& other) {  // how many bytes the row needs beyond the limits
@@ -175,6 +258,7 @@ std::string picks_text(std::vector<Planned> const& rows, MemoryLimit const& limi
     out += batch.value + sequence.value == 0 ? untried_text(*nearest, limit) : "";
     out += "\n";
   }
+  for (auto const& [of, picks] : by_batch) out += over_batches_text(picks);
   return out;
 }
 

@@ -100,6 +100,21 @@ void add_largest(Planned& row, TrainerOptions const& options, MemoryLimit const&
 
 }  // namespace
 
+std::string Planned::unnamed() const {
+  std::string text, rest = point.variants;  // ", recompute block, capture graph"
+  while (!rest.empty()) {
+    std::size_t const end = std::min(rest.find(", ", 2), rest.size());
+    std::string const words = rest.substr(2, end - 2);
+    std::size_t const value = words.rfind(' ');
+    std::string name = words.substr(0, value) + "-" + words.substr(value + 1);
+    std::replace(name.begin(), name.end(), ' ', '-');
+    if (point.experiment.find("_" + name) == std::string::npos)
+      text += (text.empty() ? " with " : " and ") + words;
+    rest.erase(0, end);
+  }
+  return text;
+}
+
 Planned plan_point(Point const& point, TrainerOptions const& options, MemoryLimit const& limit) {
   Planned row;
   row.point = point;

@@ -46,6 +46,9 @@ struct Planned {
   bool fits() const { return status == "fits"; }
   /// Returns whether the row has memory figures. A row that was refused or that failed has none.
   bool is_planned() const { return fits() || status == "oom"; }
+  /// Returns the policies that a flag asked for and that the name of the experiment lacks: " with recompute
+  /// block"; "" if there are none.
+  std::string unnamed() const;
   /// Returns the bytes of rank 0 in a memory tier. For the tier `host`, returns the sum over all tiers in
   /// host memory.
   std::int64_t on(Tier tier) const {

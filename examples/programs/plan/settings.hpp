@@ -40,9 +40,11 @@ struct Settings {
   std::filesystem::path json;
   double search_time = 0.5;  ///< seconds for each search
   std::filesystem::path machine;
-  cli::KnownTimes times;  ///< measured times of a machine; empty: nothing is predicted
-  std::string prefer;     ///< the text of the flag; empty: recommend the simplest row that fits
+  std::int64_t hosts = 1;  ///< the hosts over which the ranks of a row are divided
+  cli::KnownTimes times;   ///< measured times of a machine; empty: nothing is predicted
+  std::string prefer;      ///< the text of the flag; empty: recommend the simplest row that fits
   bool no_search = false, schedule = false;
+  bool brief = false;             ///< print no rows
   bool checkpoint_async = false;  ///< also set in `trainer`
   cli::ConfigFile file;
   cli::Names published;  ///< published comparisons with which the plans are compared

@@ -168,7 +168,10 @@ inline Document read_results(std::filesystem::path const& path) {
   document.command = command.get<std::string>();
   document.environment = member("environment");
   if (!document.environment.is_object()) fail("is damaged: environment is not an object");
-  if (holds_plans(json)) fail("holds plans, which did not run; give the JSON file of a compare");
+  if (holds_plans(json))
+    fail(
+        "holds plans, which did not run; give the JSON file of a compare. To train a pick of plan, run the "
+        "train command that plan prints below it");
   Row const& wall = member("wall_s");
   if (wall.is_number())
     document.wall_s = wall.get<double>();

@@ -184,6 +184,9 @@ struct Point {
   bool own_positions = false;  ///< whether the model gives its positions; else they follow from the sequence
   RecipeTable recipe;
   std::string experiment;
+  /// the policies that a flag asked for and that the name of the experiment possibly lacks, as text:
+  /// ", recompute block, capture graph"
+  std::string variants;
   /// why the row cannot run: the violated rule, or what this build lacks
   std::optional<std::string> refusal;
   std::size_t number = 0;  ///< the index of the row among all rows of the command
@@ -198,18 +201,11 @@ struct Point {
   /// differ only in sharding and offload.
   std::string group() const {
     SlotNames const& names = recipe.names;
-    std::string text = model.name + ", " + std::string(names.precision) + ", " + std::to_string(split.ranks) +
-                       (split.ranks == 1 ? " rank" : " ranks") +
-                       (mesh.replicas > 1 ? " as " + mesh.text(split.ranks) : "") + ", batch " +
-                       std::to_string(split.batch) + ", sequence " + std::to_string(sequence) +
-                       ", accumulation " + std::to_string(split.accumulation) + ", global batch " +
-                       std::to_string(split.global());
-    for_each_slot([&]<class Slot>(Slot) {
-      std::string_view const name = names.*Slot::field;
-      if (!named_otherwise<Slot> && name != Slot::standard(recipe))
-        text += ", " + std::string(Slot::title) + " " + std::string(name);
-    });
-    return text;
+    return model.name + ", " + std::string(names.precision) + ", " + std::to_string(split.ranks) +
+           (split.ranks == 1 ? " rank" : " ranks") +
+           (mesh.replicas > 1 ? " as " + mesh.text(split.ranks) : "") + ", batch " +
+           std::to_string(split.batch) + ", sequence " + std::to_string(sequence) + ", accumulation " +
+           std::to_string(split.accumulation) + ", global batch " + std::to_string(split.global()) + variants;
   }
 };
 
@@ -316,6 +312,19 @@ inline std::string name_of_point(MatrixFlags const& flags, Point const& point) {
   return name;
 }
 
+/// Returns the policies of a recipe in the slots that `experiment_name` does not name, as text: ", recompute
+/// block, capture graph". A policy is left out if it is the default and the only value that the flags list.
+inline std::string variants_of(MatrixFlags const& flags, RecipeTable const& recipe) {
+  std::string text;
+  for_each_slot([&]<class Slot>(Slot) {
+    std::string_view const name = recipe.names.*Slot::field;
+    bool const several = flags.slots.template of<Slot>().size() > 1;
+    if (!named_otherwise<Slot> && (several || name != Slot::standard(recipe)))
+      text += ", " + std::string(Slot::title) + " " + std::string(name);
+  });
+  return text;
+}
+
 /// Returns whether the recipe `row` belongs to the selection, which has fewer rows than all combinations.
 /// Without offload, the selection has every sharding in every precision. With an offload, it has every
 /// sharding in one precision only. This precision changes from sharding to sharding and from offload to
@@ -378,6 +387,7 @@ inline std::vector<Point> make_matrix(
     else
       point.refusal = model_refusal(point.model);
     point.experiment = detail::name_of_point(flags, point);
+    point.variants = detail::variants_of(flags, point.recipe);
     points.push_back(point);
   };
   detail::check_global_batch(flags);

@@ -261,3 +261,33 @@ TEST_CASE("two collectives that run at the same time share the link") {
   CHECK(cli::on_paper(*step.plan, took) < exchanged - 0.5);
   CHECK(cli::on_paper(*step.plan, took, contention) == doctest::Approx(exchanged));
 }
+
+TEST_CASE(
+    "the network limits a collective between hosts, and adds its latency for each step between two of them") {
+  cli::Network const network{.link = "wire", .source = "a book", .bytes_per_s = 1e9, .latency_s = 1e-3};
+  // Two hosts with 4 ranks each: a ring of 8 ranks over 4 GB/s, and one step from host to host.
+  double const transfer = 1e8 * 7 / 8 / 4e9;
+  CHECK(network.seconds(Move::all_gather, 8, 4, 1e8, 0) == doctest::Approx(transfer + 1e-3));
+  CHECK(network.seconds(Move::all_reduce, 8, 4, 1e8, 0) == doctest::Approx(2 * transfer + 2e-3));
+  CHECK(network.seconds(Move::broadcast, 8, 4, 1e8, 0) == doctest::Approx(1e8 / 4e9 + 1e-3));
+  CHECK(network.seconds(Move::all_gather, 2, 1, 1e8, 0) == doctest::Approx(1e8 / 2 / 1e9 + 1e-3));
+  // A slower link within the hosts limits the transfer.
+  CHECK(network.seconds(Move::all_gather, 8, 4, 1e8, 1.0) == doctest::Approx(1.0 + 1e-3));
+}
+
+TEST_CASE("a file of machine times keeps its host, its network and its expected error") {
+  file_support::TemporaryFolder const folder;
+  auto const path = folder / "machine.json";
+  cli::MachineTimes times = one_gpu();
+  CHECK(times.error_pct() == cli::default_error_pct);
+  times.set_host("8 vCPUs");
+  times.set_error(40);
+  times.set_network(cli::Network{
+      .link = "wire", .source = "a book", .bytes_per_s = 1e9, .latency_s = 1e-3, .error_pct = 60});
+  times.write(path, {});
+  cli::MachineTimes const read = cli::MachineTimes::read(path);
+  CHECK(read.host() == "8 vCPUs");
+  CHECK(read.error_pct() == 40);
+  REQUIRE(read.network());
+  CHECK(cli::json_of(*read.network()) == cli::json_of(*times.network()));
+}

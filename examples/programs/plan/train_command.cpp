@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/train_command.hpp"
+
+#include <string_view>
+#include <type_traits>
+
+#include "tessera/io/file.hpp"
+#include "tessera/policy/parse.hpp"
+
+#include "cli/command_line.hpp"
+#include "cli/slot_flags.hpp"
+
+namespace programs {
+using namespace tessera;
+namespace planning {
+
+std::string train_command(Planned const& row, Settings const& settings) {
+  Point const& point = row.point;
+  cli::Names words;
+  auto const add = [&](std::string const& flag, auto const& value) {
+    words.push_back(flag);
+    if constexpr (std::is_integral_v<std::decay_t<decltype(value)>>)
+      words.push_back(std::to_string(value));
+    else
+      words.emplace_back(value);
+  };
+  if (settings.hosts > 1) {
+    words = {"torchrun", "--nnodes", std::to_string(settings.hosts), "--nproc-per-node"};
+    words.push_back(std::to_string(point.split.ranks / settings.hosts));
+    words.insert(words.end(), {"--node-rank", "I", "--master-addr", "HOST", "--no-python", "--"});
+  }
+  words.emplace_back("train");
+  add("--model", point.model.name);
+  if (settings.hosts == 1) add("--ranks", point.split.ranks);
+  add("--batch", point.split.batch);
+  add("--sequence", point.sequence);
+  if (point.split.accumulation > 1) add("--accumulation", point.split.accumulation);
+  if (point.mesh.replicas > 1) add("--mesh", "replicate=" + std::to_string(point.mesh.replicas));
+  SlotNames const& names = point.recipe.names;
+  for_each_slot([&]<class Slot>(Slot) {
+    std::string_view const name = names.*Slot::field;
+    std::string const flag = cli::slot_flag<Slot>().one;
+    // `train` derives the device from its build, so the command names it.
+    if (name != Slot::standard(point.recipe) || cli::named_otherwise<Slot>)
+      add(flag.substr(0, flag.find(',')), std::string(name));
+  });
+  if (settings.data.vocabulary > 0) add("--vocabulary", settings.data.vocabulary);
+  if (!settings.freeze.empty()) add("--freeze", settings.freeze);
+  if (point.recipe.adapters != AdapterKind::none) add("--lora", settings.lora);
+  if (settings.trainer.threads > 0) add("--threads", settings.trainer.threads);
+  if (row.on(Tier::nvme) > 0 && !settings.limits.nvme_path.empty())
+    add("--nvme-path", settings.limits.nvme_path.string());
+  if (!settings.data.paths.empty()) {
+    words.emplace_back("--data");
+    words.insert(words.end(), settings.data.paths.begin(), settings.data.paths.end());
+    if (settings.data.samples_are != SamplesAre::tokens)
+      add("--samples-are", cli::name_of(settings.data.samples_are));
+    if (settings.data.field != "text") add("--field", settings.data.field);
+    if (settings.data.separator >= 0) add("--separator", settings.data.separator);
+    if (settings.samples > 0) add("--samples", settings.samples);
+  }
+  if (!settings.data.tokenizer.empty()) add("--tokenizer", settings.data.tokenizer);
+  if (settings.epochs > 0) add("--epochs", settings.epochs);
+  if (settings.checkpoint_async) {
+    add("--checkpoint", "checkpoints");
+    words.emplace_back("--checkpoint-async");
+  }
+  std::string text;
+  for (std::string const& word : words) text += (text.empty() ? "" : " ") + cli::in_shell(word);
+  return text;
+}
+
+}  // namespace planning
+}  // namespace programs

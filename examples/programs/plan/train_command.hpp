@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// Writes the command of the program `train` that trains a row of the program `plan`.
+#pragma once
+
+#include <string>
+
+#include "plan/planning.hpp"
+#include "plan/settings.hpp"
+
+namespace programs {
+using namespace tessera;
+namespace planning {
+
+/// Returns the command that trains with the recipe, the model and the shape of `row`, and on the data of the
+/// settings. This training needs the planned bytes. If the ranks are on several hosts, the command starts
+/// `train` with torchrun, and must run on each host, with the number of the host for I and the name of the
+/// first host for HOST.
+std::string train_command(Planned const& row, Settings const& settings);
+
+}  // namespace planning
+}  // namespace programs
