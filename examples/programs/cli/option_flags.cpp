@@ -136,13 +136,6 @@ void add_option_values(Json& settings, OptionGroup group, TrainerOptions const& 
           json_of(option, value_of(option, options));
 }
 
-void add_speed_values(Json& settings, TrainerOptions const& options) {
-  for (std::string_view const name :
-       {"threads", "bind_threads", "prefetch", "bucket_bytes", "channels", "weight_lag"})
-    for (Option const& option : option_table)
-      if (option.name == name) settings[std::string(name)] = json_of(option, value_of(option, options));
-}
-
 std::string option_text(std::string_view name, TrainerOptions const& options) {
   for (Option const& option : option_table)
     if (option.name == name) return choice_of(option, value_of(option, options));

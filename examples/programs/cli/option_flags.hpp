@@ -39,10 +39,6 @@ void add_option_flag(CommandLine& line, std::string_view name, OptionValue value
 void add_option_values(Json& settings, OptionGroup group, TrainerOptions const& options,
                        RenamedOption const& renamed = {});
 
-/// Writes the options that change the speed or the memory of a run, but not its recipe, to `settings`:
-/// threads and their cores, prefetch, bucket size and so on. The keys are the names of the options.
-void add_speed_values(Json& settings, TrainerOptions const& options);
-
 /// Returns the name of an option's value, such as "cosine". The option must have named values (choices).
 /// `name` is the option's name in option_table.
 std::string option_text(std::string_view name, TrainerOptions const& options);

@@ -146,7 +146,6 @@ cli::Json settings_json(Settings const& settings, TokenSource const& data) {
   all["freeze"] = cli::or_null(settings.freeze);
   all["lora"] = cli::or_null(settings.lora);
   cli::add_option_values(all, OptionGroup::machine, trainer);
-  cli::add_speed_values(all, trainer);
   return all;
 }
 

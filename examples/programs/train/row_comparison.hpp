@@ -127,7 +127,8 @@ class RowComparison {
     if (auto const with = repeated.environment.find("settings");
         with != repeated.environment.end() && with->is_object()) {
       Json options = Json::object();
-      add_speed_values(options, settings.options);
+      add_option_values(options, OptionGroup::machine, settings.options);
+      options.erase("seed");  // changes neither the rate nor the memory
       results::Row before = *with;
       // 0 threads means an equal share of the cores. The row has the same share as this run, unless its
       // number of cores or ranks differs, which the differences above already say.

@@ -63,7 +63,6 @@ inline Json config_json(Settings const& settings) {
   config["trace_steps"] = settings.trace.requested() ? Json(settings.trace.steps) : Json(nullptr);
   config["product_plans"] = or_null(product_plans_text(settings.recipe.device, settings.plans != nullptr));
   add_option_values(config, OptionGroup::machine, options);
-  add_speed_values(config, options);
   return config;
 }
 

@@ -165,12 +165,15 @@ inline constexpr Option option_table[] = {
      .key = "bind_threads", .choices = "none|cores|numa",
      .help = "cores: a core for each thread of a rank; numa: the cores next to the rank's GPU"},
     {TESSERA_OPTION(prefetch), .group = OptionGroup::machine, .max = 1024, .flags = "--prefetch",
-     .help = "units whose weights are gathered ahead of use; 0: no overlap"},
+     .key = "prefetch", .help = "units whose weights are gathered ahead of use; 0: no overlap"},
     {TESSERA_OPTION(bucket_bytes), .group = OptionGroup::machine, .max = detail::max_integer,
-     .flags = "--bucket-bytes", .help = "bytes of gradients in one call; 0: one call for each unit"},
+     .flags = "--bucket-bytes", .key = "bucket_bytes",
+     .help = "bytes of gradients in one call; 0: one call for each unit"},
     {TESSERA_OPTION(channels), .group = OptionGroup::machine, .min = 1, .max = 2, .flags = "--channels",
+     .key = "collective_channels",  // "channels" is a size of the model
      .help = "2: gather weights while gradients are summed, on GPUs with a second communicator"},
     {TESSERA_OPTION(weight_lag), .group = OptionGroup::machine, .max = 1024, .flags = "--weight-lag",
+     .key = "weight_lag",
      .help = "units by which weight gradients run behind input gradients, in their own lane; 0: in the same "
              "lane"},
     {TESSERA_OPTION(host_memory_limit), .group = OptionGroup::machine, .rule = OptionRule::bytes,
