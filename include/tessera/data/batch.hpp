@@ -56,7 +56,7 @@ struct Batch {
  private:
   std::span<std::int32_t const> micro(std::vector<std::int32_t> const& values, int index) const {
     std::size_t const size = static_cast<std::size_t>(batch) * static_cast<std::size_t>(sequence);
-    return std::span<std::int32_t const>(values).subspan(static_cast<std::size_t>(index) * size, size);
+    return {values.data() + static_cast<std::size_t>(index) * size, size};
   }
 };
 
@@ -152,7 +152,7 @@ class Loader {
       for (int b = 0; b < options_.batch; ++b, inputs += length, targets += length) {
         Record const from = read_of(step, split_.position(0, options_.rank, a) + b);
         auto const tokens = static_cast<std::size_t>(from.tokens), given = std::min(tokens, length);
-        if (tokens > 0) source_->read(from.first, std::span(row_).first(tokens));
+        if (tokens > 0) source_->read(from.first, {row_.data(), tokens});
         std::fill(std::copy_n(row_.begin(), given, inputs), inputs + length, 0);
         std::fill(
             std::copy(row_.begin() + 1, row_.begin() + std::max<std::ptrdiff_t>(1, from.tokens), targets),

@@ -165,7 +165,7 @@ class FileReader {
       copy_.resize(size_);
       size_ = read_all(file.get(), 0, copy_.data(), size_, path_);
       copy_.resize(size_);
-      refuse_pointer(path_, copy_);
+      refuse_pointer(path_, {copy_.data(), size_});
     } else if (keep_open) {
       file_ = std::move(file);
     }
@@ -234,13 +234,13 @@ class FileBytes {
     FileBytes bytes;
     bytes.copy_.resize(static_cast<std::size_t>(status.st_size));
     bytes.copy_.resize(files::read_all(file.get(), 0, bytes.copy_.data(), bytes.copy_.size(), path));
-    files::refuse_pointer(path, bytes.copy_);
+    files::refuse_pointer(path, bytes.span());
     return bytes;
   }
 
   std::byte const* data() const noexcept { return copy_.data(); }
   std::size_t size() const noexcept { return copy_.size(); }
-  std::span<std::byte const> span() const noexcept { return copy_; }
+  std::span<std::byte const> span() const noexcept { return {data(), size()}; }
 
  private:
   std::vector<std::byte> copy_;

@@ -137,7 +137,7 @@ class TokenSource {
     left_out_ = left_out;
   }
   /// Returns the records that are the samples. The list is empty if samples are ranges of equal length.
-  std::span<Record const> records() const noexcept { return records_; }
+  std::span<Record const> records() const noexcept { return {records_.data(), records_.size()}; }
   /// Returns the paths as the user gave them, for messages: "a.txt, b.txt".
   std::string name() const {
     std::string text;
@@ -247,8 +247,9 @@ class TokenSource {
     files::FileReader file(path, open_ < kept_open);
     if (file.size() == 0) throw_error(ErrorKind::data, {name, ": the file is empty"});
     TokenLayout layout{TokenFormat::bytes, 0, static_cast<std::int64_t>(file.size())};
-    std::vector<std::byte> head(std::min(file.size(), token_head_bytes));
-    file.read(0, head.data(), head.size());
+    std::vector<std::byte> bytes(std::min(file.size(), token_head_bytes));
+    file.read(0, bytes.data(), bytes.size());
+    std::span<std::byte const> const head(bytes.data(), bytes.size());
     if (path.ends_with(".bin"))
       layout = token_layout(head, file.size(), name);
     else
@@ -275,11 +276,10 @@ class TokenSource {
     for (std::size_t const index : order) {
       std::string const& path = files[index];
       files::FileReader file(path, open_ < kept_open);
-      std::array<std::byte, text_probe_bytes> probe;
-      std::size_t const probed = std::min(file.size(), probe.size());
-      file.read(0, probe.data(), probed);
-      auto const head = std::span<std::byte const>(probe).first(probed);
-      if (probed == 0 || detail::nul_in_text(head) >= 0 ||
+      std::array<std::byte, text_probe_bytes> start;
+      std::span<std::byte const> const head(start.data(), std::min(file.size(), start.size()));
+      file.read(0, start.data(), head.size());
+      if (head.empty() || detail::nul_in_text(head) >= 0 ||
           detail::foreign_to_text(head, file.size()).what != nullptr) {
         ++skipped_;
         continue;

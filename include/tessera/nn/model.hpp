@@ -331,7 +331,7 @@ inline ParameterSink whole_parameters(ParameterSink sink) {
     values_so_far.resize(begin + values.size());
     std::copy_n(values.data(), values.size(), values_so_far.data() + begin);
     if (values_so_far.size() < elements) return;
-    sink(parameter, values_so_far);
+    sink(parameter, {values_so_far.data(), elements});
     values_so_far.clear();
   };
 }

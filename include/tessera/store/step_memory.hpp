@@ -47,7 +47,8 @@ class StepMemory {
   /// Returns the addresses of all buffers of the plan's training or evaluation program. An address is null if
   /// the buffer is never used or is in the file.
   std::span<std::byte* const> of(Program const& program) const {
-    return &program == evaluate_program_ ? evaluate_ : train_;
+    auto const& addresses = &program == evaluate_program_ ? evaluate_ : train_;
+    return {addresses.data(), addresses.size()};
   }
   /// Returns the address of a buffer of the training program, or null if there is no such buffer or address.
   std::byte* train(int buffer) const {
