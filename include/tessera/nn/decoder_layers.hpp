@@ -30,12 +30,8 @@ struct RmsNorm {
         gamma(unit.parameter({name + ".weight", {channels}, Init::ones()})),
         y(unit.saved(name, per_token(channels))),
         rstd(unit.saved_statistic(name + ".rstd", per_token(1))),
-        partials(
-            unit.backward_statistic(name + ".partials",
-                                    [channels](MicroBatch of) {
-                                      return Shape{1, ops::layer_norm_partial_rows(of.tokens()), channels};
-                                    },
-                                    /*upper_bound=*/true, {gamma})) {}
+        partials(unit.backward_statistic(name + ".partials", norm_partials(1, channels),
+                                         /*upper_bound=*/true, {gamma})) {}
 
   template <class Place, class T>
   Tensor<T, Place> const& forward(Pass<Place, T>& pass, ops::In<T, Place> x) const {
@@ -136,12 +132,7 @@ struct ProjectedAttention {
         keys(unit.saved("keys", per_token(key_heads(with) * head), false, of_heads(2, head))),
         values(unit.saved("values", per_token(key_heads(with) * head), false, of_heads(2, head))),
         mixed(unit.saved("attention", per_token(with.heads * head), false, of_heads(2, head))),
-        logsumexp(unit.saved_statistic(
-            "attention.logsumexp",
-            [count = with.heads](MicroBatch of) {
-              return Shape{of.batch, count, of.sequence};
-            },
-            of_heads(1, 1))),
+        logsumexp(unit.saved_statistic("attention.logsumexp", per_head(with.heads), of_heads(1, 1))),
         d_mixed(unit.backward("d_attention", per_token(with.heads * head), of_heads(2, head))),
         d_queries(unit.backward("d_queries", per_token(with.heads * head), of_heads(2, head))),
         d_keys(unit.backward("d_keys", per_token(key_heads(with) * head), of_heads(2, head))),

@@ -22,6 +22,14 @@ namespace tessera {
 inline namespace v0 {
 namespace nn {
 
+/// Returns a function that gives the shape (sums,R,channels) for a micro-batch. R is the number of blocks of
+/// rows for which a norm writes partial sums.
+inline ShapeOf norm_partials(std::int64_t sums, std::int64_t channels) {
+  return [sums, channels](MicroBatch of) {
+    return Shape{sums, ops::layer_norm_partial_rows(of.tokens()), channels};
+  };
+}
+
 /// The layer y = LayerNorm(x). Forward saves y for the backward pass as the tensor `name` of the unit.
 struct LayerNorm {
   double epsilon;
@@ -37,12 +45,8 @@ struct LayerNorm {
         y(unit.saved(name, per_token(channels))),
         mean(unit.saved_statistic(name + ".mean", per_token(1))),
         rstd(unit.saved_statistic(name + ".rstd", per_token(1))),
-        partials(
-            unit.backward_statistic(name + ".partials",
-                                    [channels](MicroBatch of) {
-                                      return Shape{2, ops::layer_norm_partial_rows(of.tokens()), channels};
-                                    },
-                                    /*upper_bound=*/true, {gamma, beta})) {}
+        partials(unit.backward_statistic(name + ".partials", norm_partials(2, channels),
+                                         /*upper_bound=*/true, {gamma, beta})) {}
 
   template <class Place, class T>
   Tensor<T, Place> const& forward(Pass<Place, T>& pass, ops::In<T, Place> x) const {
@@ -155,12 +159,8 @@ struct CausalAttention {
              {.init = residual_init, .split = by_head(0, channels, head_count)}),
         packed(unit.saved("qkv", per_token(3 * channels), false, by_head(2, channels, head_count, 3))),
         mixed(unit.saved("attention", per_token(channels), false, by_head(2, channels, head_count))),
-        logsumexp(unit.saved_statistic(
-            "attention.logsumexp",
-            [head_count](MicroBatch of) {
-              return Shape{of.batch, head_count, of.sequence};
-            },
-            by_head(1, head_count, head_count))),
+        logsumexp(unit.saved_statistic("attention.logsumexp", per_head(head_count),
+                                       by_head(1, head_count, head_count))),
         d_mixed(unit.backward("d_attention", per_token(channels), by_head(2, channels, head_count))),
         d_packed(unit.backward("d_qkv", per_token(3 * channels), by_head(2, channels, head_count, 3))),
         partials(unit.backward_statistic(

@@ -27,6 +27,11 @@ inline ShapeOf per_token(std::int64_t columns) {
   return [columns](MicroBatch of) { return Shape{of.batch, of.sequence, columns}; };
 }
 
+/// Returns a function that gives the shape (B,heads,T) for a micro-batch.
+inline ShapeOf per_head(std::int64_t heads) {
+  return [heads](MicroBatch of) { return Shape{of.batch, heads, of.sequence}; };
+}
+
 /// The tensors of a unit's layers, in order of creation. A layer adds each tensor once, with a name. In the
 /// forward and the backward pass, the layer refers to the tensor by the handle that this class returned.
 class Unit {
