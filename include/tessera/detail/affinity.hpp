@@ -92,12 +92,14 @@ inline thread_local BindingOfThread binding;
 
 /// An empty mask of the system for the cores 0 to `most` - 1. `set` is null if the allocation failed.
 struct SystemMask {
-  explicit SystemMask(std::size_t most)
-      : bytes(CPU_ALLOC_SIZE(most)), set(CPU_ALLOC(most), [](cpu_set_t* allocated) { CPU_FREE(allocated); }) {
-    if (set) CPU_ZERO_S(bytes, set.get());
+  explicit SystemMask(std::size_t most) : bytes(CPU_ALLOC_SIZE(most)), set(CPU_ALLOC(most)) {
+    if (set) CPU_ZERO_S(bytes, set);
   }
+  SystemMask(SystemMask const&) = delete;
+  SystemMask& operator=(SystemMask const&) = delete;
+  ~SystemMask() { CPU_FREE(set); }
   std::size_t bytes;
-  std::unique_ptr<cpu_set_t, void (*)(cpu_set_t*)> set;
+  cpu_set_t* set;
 };
 
 /// Returns the affinity mask of the calling thread. Returns no cores if the system does not report it.
@@ -105,13 +107,13 @@ inline Cores mask_of_thread() {
   for (std::size_t most = 1024; most <= 1 << 20; most *= 4) {
     SystemMask const mask(most);
     if (!mask.set) break;
-    if (::sched_getaffinity(0, mask.bytes, mask.set.get()) != 0) {
+    if (::sched_getaffinity(0, mask.bytes, mask.set) != 0) {
       if (errno == EINVAL) continue;  // the system has more than `most` cores
       break;
     }
     Cores cores;
     for (std::size_t core = 0; core < most; ++core)
-      if (CPU_ISSET_S(core, mask.bytes, mask.set.get())) cores.push_back(static_cast<int>(core));
+      if (CPU_ISSET_S(core, mask.bytes, mask.set)) cores.push_back(static_cast<int>(core));
     return cores;
   }
   return {};
@@ -153,8 +155,8 @@ inline int bind_thread(Cores const& cores, pthread_t thread = pthread_self()) no
   if (cores.empty()) return 0;
   detail::SystemMask const mask(static_cast<std::size_t>(cores.back()) + 1);
   if (!mask.set) return ENOMEM;
-  for (int const core : cores) CPU_SET_S(static_cast<std::size_t>(core), mask.bytes, mask.set.get());
-  return pthread_setaffinity_np(thread, mask.bytes, mask.set.get());
+  for (int const core : cores) CPU_SET_S(static_cast<std::size_t>(core), mask.bytes, mask.set);
+  return pthread_setaffinity_np(thread, mask.bytes, mask.set);
 }
 
 /// Returns all cores of the rank to which the calling thread belongs, or no cores if Tessera has not bound
