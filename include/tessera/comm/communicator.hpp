@@ -72,9 +72,13 @@ class Transport {
     if (std::string const wrong = fault_of(group); !wrong.empty())
       throw_error(ErrorKind::usage, {"rank ", rank_, " opens a communicator: ", wrong}, rank_);
     if (group.count == 1 || (group.count == world_ && group.channel == 0)) return group;
-    for (ProcessGroup const& open : communicators_)
-      if (open.same(group)) return open;
-    return opened(group);
+    for (Known const& known : groups_)
+      if (known.open && known.group.same(group)) return known.group;
+    group.communicator = open_communicator(group);
+    Known& known = known_group(group);
+    known.group = group;
+    known.open = true;
+    return group;
   }
 
   /// Runs the collective `move` between the ranks of `group`. An empty `group` means all ranks. A buffer
@@ -268,11 +272,12 @@ class Transport {
   }
 
  private:
-  ProcessGroup opened(ProcessGroup group) {
-    group.communicator = open_communicator(group);
-    communicators_.push_back(group);
-    return group;
-  }
+  /// A group of this transport that has a communicator or had a collective.
+  struct Known {
+    ProcessGroup group;
+    std::uint64_t last;  ///< the number of the last collective, 0 before the first one
+    bool open;           ///< `over` has opened the communicator of the group
+  };
 
   Request make(Move move, CollectiveId const& id, std::int64_t bytes, int root, DType dtype,
                ProcessGroup const& group) {
@@ -284,7 +289,7 @@ class Transport {
     if (std::string const wrong = fault_of(request.group); !wrong.empty())
       throw_error(ErrorKind::usage, {"rank ", rank_, " requested ", name_of(move), ": ", wrong}, rank_,
                   id.unit ? id.unit : "");
-    request.sequence = last_sequence(request.group) + !of_two;
+    request.sequence = known_group(request.group).last + !of_two;
     if (bytes < 0) refuse(request, {"a size must not be negative"});
     if (request.dtype == DType::u8) refuse(request, {"values of u8 are codes, which have no sum"});
     if (of_two && (root < 0 || root >= count || root == request.group.index_of(rank_)))
@@ -295,7 +300,7 @@ class Transport {
   }
 
   void perform(Request const& request, void const* send, void* recv, std::int64_t sent) {
-    std::uint64_t& last = last_sequence(request.group);
+    std::uint64_t& last = known_group(request.group).last;
     if (request.sequence != last) note(request);  // a send or receive does not change the number
     last = request.sequence;
     auto const start = Clock::now();
@@ -318,11 +323,11 @@ class Transport {
     return {};
   }
 
-  /// Returns a reference to the number of the last collective of a group, which is 0 before the first one.
-  std::uint64_t& last_sequence(ProcessGroup const& group) {
-    for (Counter& counter : counters_)
-      if (counter.group.same(group)) return counter.last;
-    return counters_.emplace_back(Counter{group, 0}).last;
+  /// Returns what is known of a group. Later calls for other groups make the reference invalid.
+  Known& known_group(ProcessGroup const& group) {
+    for (Known& known : groups_)
+      if (known.group.same(group)) return known;
+    return groups_.emplace_back(Known{group, 0, false});
   }
 
   void need_memory(Request const& request, void const* memory) const {
@@ -351,18 +356,12 @@ class Transport {
                 rank_, request.id.unit ? request.id.unit : "");
   }
 
-  struct Counter {
-    ProcessGroup group;
-    std::uint64_t last;  ///< the number of the last collective
-  };
-
   int rank_;
   int world_;
   std::atomic<std::uint64_t>* word_;
-  std::vector<Counter> counters_;
+  std::vector<Known> groups_;
   void* stream_ = nullptr;
   bool grouped_ = false;
-  std::vector<ProcessGroup> communicators_;
   Traffic traffic_;
 };
 
