@@ -11,7 +11,7 @@
 #include <cstdio>
 #include <cstring>
 #include <initializer_list>
-#include <memory>
+#include <list>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -84,7 +84,7 @@ class ThreadGroup {
       : world_(world),
         timeout_text_(seconds_text(timeout.count())),
         timeout_(duration_of(timeout)),
-        members_(std::make_unique<Member[]>(static_cast<std::size_t>(world))) {
+        members_(static_cast<std::size_t>(world)) {
     for (int rank = 0; rank < world; ++rank) mark_alive(rank);
     add_meeting({0, 1, world});
   }
@@ -229,8 +229,8 @@ class ThreadGroup {
     if (member(rank).left) return;
     member(rank).left = true;
     bool awaited = false;
-    for (auto const& meeting : meetings_)
-      awaited = awaited || (meeting->arrived > 0 && meeting->group.contains(rank));
+    for (Meeting const& meeting : meetings_)
+      awaited = awaited || (meeting.arrived > 0 && meeting.group.contains(rank));
     if (awaited && !fault_.exists) {
       try {
         blame_leaver(rank);
@@ -334,14 +334,15 @@ class ThreadGroup {
     Clock::time_point time;
   };
 
-  Member& member(int rank) const { return members_[static_cast<std::size_t>(rank)]; }
+  Member& member(int rank) { return members_[static_cast<std::size_t>(rank)]; }
+  Member const& member(int rank) const { return members_[static_cast<std::size_t>(rank)]; }
   Clock::time_point last_alive(int rank) const {
     return Clock::time_point(Clock::duration(member(rank).last_alive.load(std::memory_order_relaxed)));
   }
 
   /// Wakes all waiting threads. The caller must hold the lock.
   void wake() {
-    for (auto const& meeting : meetings_) meeting->changed.notify_all();
+    for (Meeting& meeting : meetings_) meeting.changed.notify_all();
     changed_.notify_all();
     watched_.notify_all();
   }
@@ -349,14 +350,14 @@ class ThreadGroup {
   /// Returns the Meeting of a group. Allocates memory on the first call for a group. The caller must hold the
   /// lock.
   Meeting& meeting_of(ProcessGroup const& group) {
-    for (auto const& meeting : meetings_)
-      if (meeting->group.same(group)) return *meeting;
+    for (Meeting& meeting : meetings_)
+      if (meeting.group.same(group)) return meeting;
     return add_meeting(group);
   }
   Meeting& add_meeting(ProcessGroup const& group) {
-    meetings_.push_back(std::make_unique<Meeting>());
-    meetings_.back()->group = group;
-    return *meetings_.back();
+    Meeting& meeting = meetings_.emplace_back();
+    meeting.group = group;
+    return meeting;
   }
 
   /// Called when rank `rank` enters a collective. Ends the communicator if the ranks of the group can never
@@ -551,11 +552,11 @@ class ThreadGroup {
   int const world_;
   std::string const timeout_text_;
   Clock::duration const timeout_;
-  std::unique_ptr<Member[]> members_;
+  std::vector<Member> members_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::condition_variable watched_;
-  std::vector<std::unique_ptr<Meeting>> meetings_;  // one for each group that has met
+  std::list<Meeting> meetings_;  // one for each group that has met
   Fault fault_;
   std::atomic<bool> ended_{false};
 };

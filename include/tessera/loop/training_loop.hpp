@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <limits>
+#include <list>
 #include <optional>
 #include <string>
 #include <utility>
@@ -173,7 +173,7 @@ class TrainingLoop {
   std::vector<Batch> batches_;      // ring buffer, indexed by step
   std::vector<std::int64_t> ends_;  // index: rank
   std::int64_t loaded_, done_, end_;
-  std::deque<Ticket> in_flight_;
+  std::list<Ticket> in_flight_;  // oldest first
   StepReport last_;
   bool stop_ = false;            // this rank requests to end
   bool stop_requested_ = false;  // a report that was read says that a rank requested to end

@@ -73,7 +73,7 @@ class ThreadPool {
   ThreadPool(std::in_place_t, int threads, affinity::Cores cores)
       : threads_(std::max(1, std::min(threads, max_threads))), cores_(std::move(cores)) {
     if (threads_ == 1) return;
-    cursors_ = std::make_unique<Cursor[]>(static_cast<std::size_t>(threads_));
+    cursors_ = std::vector<Cursor>(static_cast<std::size_t>(threads_));
     workers_.reserve(static_cast<std::size_t>(threads_ - 1));
   }
 
@@ -175,7 +175,7 @@ class ThreadPool {
 
   int threads_;
   affinity::Cores cores_;
-  std::unique_ptr<Cursor[]> cursors_;
+  std::vector<Cursor> cursors_;
   void* body_ = nullptr;
   Run call_ = nullptr;
   std::int64_t grain_ = 1;
