@@ -12,7 +12,8 @@
 # The part of T up to 4 r counts as work of the GPU and is multiplied by r' / r. The rest of T is launches and waits, and does
 # not change. The times of copies to and from the host are scaled by the rate of the link. The times of the host's own work are
 # scaled by the memory bandwidth of the assumed host. The estimate ignores caches, power limits that lower the clocks, and
-# kernels that exist only for Hopper.
+# kernels that exist only for Hopper. The programs apply the same rule to work that was not measured on the H200, so each file
+# has the rates of both GPUs (PeakRates::scaled in examples/programs/prediction/machine_times.cpp).
 #
 # The time of a collective is the longer of two times: its time over NVLink 4, and alpha + bytes x traffic / (share x rate).
 # Here alpha is the latency over NVLink 4. traffic is the part of the buffer that a link carries by the ring model of NCCL's
@@ -69,10 +70,12 @@ rtx4090     |  24564 |  8 |  32 | 0.31 | 50 | 0.1  | PCIe 4 x16 with 64 GB/s, th
 rtx3090     |  24576 |  8 |  32 | 0.31 | 50 | 0.1  | PCIe 4 x16 with 64 GB/s, through host memory
 '
 # The host of one GPU. "GB/s" is the memory bandwidth that the GPU's share of the host has at the most, by the data sheet of the
-# processor. The rate of the H200's host, to which it is compared, is the rate of its largest measured AdamW update. A dash means
-# that the host is like the host of the H200. "error" is the expected error of the time of a step without collectives. Steps of
+# processor. An update of AdamW is assumed to reach 0.8 of it (host_share). The rate of the H200's host, to which it is
+# compared, is the rate of its largest measured AdamW update. A dash means that the host is like the host of the H200, whose
+# model and memory are not recorded, so its own share is not known. "error" is the expected error of the time of a step without collectives. Steps of
 # two H100 SXM were predicted within 5 percent; the errors of the other GPUs are assumptions, because none was measured.
 # name        GB/s  error  host
+host_share=0.8
 hosts='
 h100-sxm    | - | 15 | like the host of the H200, 16 cores for each GPU
 h100-nvl    | - | 30 | like the host of the H200, 16 cores for each GPU
@@ -122,7 +125,7 @@ host_rate=$(awk '
   }
   END { printf "%.0f", rate }' "$measured")
 for name in $(awk -F' *[|] *' 'NF > 1 && $1 != "h200" { print $1 }' <<< "$table"); do
-  awk -v to="$name" -v table="$table" -v links="$links" -v hosts="$hosts" -v networks="$networks" -v host_rate="$host_rate" '
+  awk -v to="$name" -v table="$table" -v links="$links" -v hosts="$hosts" -v networks="$networks" -v host_rate="$host_rate" -v host_share="$host_share" '
     BEGIN {
       lines = split(table, line, "\n")
       for (i = 1; i <= lines; ++i) {
@@ -140,7 +143,7 @@ for name in $(awk -F' *[|] *' 'NF > 1 && $1 != "h200" { print $1 }' <<< "$table"
       lines = split(hosts, line, "\n")
       for (i = 1; i <= lines; ++i) {
         if (split(line[i], cell, / *[|] */) != 4 || cell[1] != to) continue
-        host_slower = cell[2] == "-" || host_rate == 0 ? 1 : host_rate / (cell[2] * 1e9); step_error = cell[3]; host_text = cell[4]
+        host_slower = cell[2] == "-" || host_rate == 0 ? 1 : host_rate / (cell[2] * 1e9 * host_share); step_error = cell[3]; host_text = cell[4]
       }
       lines = split(networks, line, "\n")
       for (i = 1; i <= lines; ++i) {
@@ -150,10 +153,13 @@ for name in $(awk -F' *[|] *' 'NF > 1 && $1 != "h200" { print $1 }' <<< "$table"
       printf "{\n \"format\": \"tessera machine times\",\n \"version\": 1,\n \"device\": \"cuda\",\n"
       printf " \"machine\": \"%s\",\n", machine[to]
       printf " \"source\": \"%s, scaled from the times of %s by data sheet; not measured\",\n", machine[to], machine["h200"]
-      printf " \"environment\": {\"made_by\": \"benchmarks/machines.sh\", \"measured\": \"h200.json\", \"data_sheets\": [\"%s\", \"%s\"],\n", sheet["h200"], sheet[to]
-      printf "  \"memory_bytes_per_s\": %.4g, \"flops_16_bit\": %.4g, \"flops_fp32\": %.4g, \"host_link_bytes_per_s\": %.4g},\n", memory[to], half[to], single[to], link[to]
+      printf " \"environment\": {\"made_by\": \"benchmarks/machines.sh\", \"measured\": \"h200.json\", \"data_sheets\": [\"%s\", \"%s\"], \"host_link_bytes_per_s\": %.4g},\n", sheet["h200"], sheet[to], link[to]
+      printf " \"scaled_from\": {\"machine\":\"h200\",%s},\n \"rates\": {%s},\n", rates_text("h200"), rates_text(to)
       printf " \"memory_bytes\": %.0f,\n \"max_ranks\": %d,\n", bytes_of_card, up_to[link_count]
       printf " \"host\": \"assumed %s\",\n \"error_pct\": %.1f,\n%s", host_text, step_error, network
+    }
+    function rates_text(of) {
+      return sprintf("\"memory_bytes_per_s\":%.4g,\"flops_16_bit\":%.4g,\"flops_fp32\":%.4g", memory[of], half[of], single[of])
     }
     function number(key,   part) {
       if (!match($0, "\"" key "\":[^,}]+")) { print "no " key " in line " NR > "/dev/stderr"; failed = 1; exit 1 }

@@ -48,7 +48,6 @@ while [ $# -gt 0 ] && [ "$1" != -- ]; do
       cores=(--cpus-per-task="$2") ;;
     --strategy) strategy=$2 ;;
     --data)
-      [ -e "$2" ] || fail "the file $2 does not exist; give --data a file or folder that exists on every node"
       data=(--data "$2") ;;
     --output) output=$2 ;;
     --program) program=$2 ;;
@@ -71,6 +70,11 @@ preset=cuda
 [ "$device" = cuda ] || preset=cpu
 command -v "$program" >/dev/null || [ -n "$dry" ] ||
   fail "the program $program does not exist; build it with: cmake --preset $preset && cmake --build --preset $preset --target tessera_train, or give --program"
+if [ "${#data[@]}" -gt 0 ] && [ ! -e "${data[1]}" ]; then
+  missing="the file ${data[1]} does not exist; give --data a file or folder that exists on every node"
+  [ -n "$dry" ] || fail "$missing"
+  printf 'train.sh: warning: %s\n' "$missing" >&2
+fi
 output=${output:-runs/$strategy}
 
 if [ -z "${SLURM_JOB_ID:-}" ]; then

@@ -50,6 +50,13 @@ TEST_CASE("train slurm: --dry-run prints the command of sbatch, and submits and 
               "^sbatch --nodes=1 --ntasks-per-node=4 --gpus-per-node=4 --output=runs/zs2/job-%j.out "
               ".*/train.sh --program .*/repository/build/cuda/bin/train --gpus 4 --data text.txt -- "
               "--steps 3 --dry-run\n$");
+  // The line of the README can be tried before the data exists.
+  auto const early = sh.run(sh.script + "--gpus 4 --data nowhere.bin --dry-run");
+  CHECK(early.code == 0);
+  CHECK(early.out.starts_with("sbatch "));
+  CHECK(early.err ==
+        "train.sh: warning: the file nowhere.bin does not exist; give --data a file or folder that exists on "
+        "every node\n");
   CHECK_FALSE(sh.exists("runs"));
   CHECK(sh.run("export SLURM_JOB_ID=7; " + sh.script + "--gpus 4 --dry-run").err ==
         "train.sh: --dry-run prints the command of sbatch, but this is already job 7; leave it out\n");

@@ -125,7 +125,8 @@ std::string slot_help() {
 }
 
 /// Returns the name of a slot's default on a device. If the default depends on the precision, the text also
-/// lists each precision that has another default: "none; fp16: dynamic".
+/// lists each precision that has another default: "none; fp16: dynamic". In the same way it lists each other
+/// device: "ordered; on cuda: fast".
 template <class Slot>
 std::string slot_default(std::string const& device) {
   std::string const standard(Slot::standard(parse_recipe({.device = device})));
@@ -134,6 +135,10 @@ std::string slot_default(std::string const& device) {
     if (std::string const other(Slot::standard(parse_recipe({.device = device, .precision = precision})));
         !std::is_same_v<Slot, slot::precision> && other != standard)
       text += "; " + precision + ": " + other;
+  if constexpr (!std::is_same_v<Slot, slot::device>)
+    for (DeviceInfo const& traits : device_table)
+      if (std::string const other(Slot::standard(parse_recipe({.device = traits.name}))); other != standard)
+        text += "; on " + std::string(traits.name) + ": " + other;
   return text;
 }
 

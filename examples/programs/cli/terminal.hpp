@@ -135,9 +135,10 @@ inline std::string duration_text(double seconds) {
   auto const whole = static_cast<std::int64_t>(seconds + 0.5);
   if (whole < 60) return std::to_string(whole) + " s";
   if (whole < 3600)
-    std::snprintf(text, sizeof text, "%d:%02d", static_cast<int>(whole / 60), static_cast<int>(whole % 60));
+    std::snprintf(text, sizeof text, "%d:%02d min", static_cast<int>(whole / 60),
+                  static_cast<int>(whole % 60));
   else
-    std::snprintf(text, sizeof text, "%lld:%02d:%02d", static_cast<long long>(whole / 3600),
+    std::snprintf(text, sizeof text, "%lld:%02d:%02d h", static_cast<long long>(whole / 3600),
                   static_cast<int>(whole / 60 % 60), static_cast<int>(whole % 60));
   return text;
 }

@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <functional>
 #include <set>
+#include <vector>
 
 #include "tessera/core/place.hpp"
 
@@ -75,12 +77,12 @@ std::string figures_text(Planned const& row) {
 void add_pattern(std::string& out, std::string const& rule, Planned const* named, Planned const& picked) {
   if (!named) return;
   if (named == &picked)
-    out += "  the same as by the published rule '" + rule + "'\n";
+    out += "  a published rule of thumb picks the same row: " + rule + "\n";
   else if (memory_of(*named) == memory_of(picked))
-    out += "  as much memory as by the published rule '" + rule + "', which picks " +
-           named->point.experiment + "\n";
+    out += "  a published rule of thumb picks " + named->point.experiment +
+           ", which needs as much memory: " + rule + "\n";
   else
-    out += "  differs from the published rule '" + rule + "', which picks " + figures_text(*named) + "\n";
+    out += "  a published rule of thumb picks " + figures_text(*named) + ": " + rule + "\n";
 }
 
 /// Returns a line if another row of the family has a better prediction than the row `picked`, which is picked
@@ -114,10 +116,45 @@ std::string unknown_speed_text(Planned const& picked, Preference preferred) {
          " on such a machine, then plan --machine FILE\n";
 }
 
+/// Returns a line with the reason for which the row `picked` is recommended, which has a prediction if the
+/// preference needs one. Names only the comparisons that
+/// decided: a property that all fitting rows of the family share is left out.
+std::string reason_text(std::vector<Planned> const& rows, Planned const& picked, Preference preferred) {
+  std::string const of = family(picked.point);
+  std::vector<Planned const*> others;  // rows with other figures
+  for (Planned const& row : rows)
+    if (&row != &picked && row.fits() && family(row.point) == of && row.same_program_as.empty())
+      others.push_back(&row);
+  if (others.empty()) return "  reason: the only row that fits\n";
+  if (preferred == Preference::memory) return "  reason: no row that fits needs less memory a rank\n";
+  if (preferred != Preference::simple)
+    return "  reason: the simplest row within " + cli::fixed(100.0 * equal_share, 0) + "% of the " +
+           (preferred == Preference::speed ? "highest predicted speed\n"
+                                           : "highest predicted speed per GiB of memory\n");
+  Sacrifices const its = sacrifices_of(picked);
+  // Keeps the rows that equal the pick in a number, and returns whether some rows did not.
+  auto const decides = [&](auto const number) {
+    return std::erase_if(others, [&](Planned const* row) {
+             return std::invoke(number, sacrifices_of(*row)) != std::invoke(number, its);
+           }) > 0;
+  };
+  cli::Names reasons;
+  bool const by_place = decides(&Sacrifices::on_nvme) | decides(&Sacrifices::off_device);
+  if (its.off_device == 0)
+    reasons.emplace_back("fits without offload");
+  else if (by_place)
+    reasons.emplace_back("offloads least of the rows that fit");
+  if (decides(&Sacrifices::copied)) reasons.emplace_back("divides the offloaded state among the ranks");
+  if (decides(&Sacrifices::recompute)) reasons.emplace_back("recomputes least");
+  if (decides(&Sacrifices::stage)) reasons.emplace_back("has the lowest stage");
+  return reasons.empty() ? "" : "  reason: it " + cli::joined(reasons, ", and of such rows ") + "\n";
+}
+
 }  // namespace
 
 std::string predicted_text(cli::Prediction const& predicted) {
-  return "predicted, +-" + cli::fixed(predicted.error_pct, 0) + "%";
+  std::string const error = "+-" + cli::fixed(predicted.error_pct, 0) + "%";
+  return "predicted, " + (predicted.is_mostly_guessed() ? "error possibly above " + error : error);
 }
 
 std::string against_text(Planned const& other, Planned const& picked) {
@@ -176,15 +213,16 @@ std::string picked_text(Planned const& row) {
          there(Tier::host, " of host memory") + there(Tier::nvme, " on NVMe") +
          (each ? ", " + cli::fixed(*row.predicted.step_s * 1e3, 1) + " ms a step, " +
                      rate_text(row.predicted) + ", " + cli::grouped(std::llround(*each)) +
-                     " tok/s for each GiB of a rank"
+                     " tok/s per GiB of a rank's memory"
                : std::string());
 }
 
 std::string advice_text(std::vector<Planned> const& rows, Planned const& picked, Preference preferred) {
-  if (preferred == Preference::simple) return {};
-  std::string out;
-  if (preferred != Preference::memory && !picked.predicted.tokens_per_second())
-    out += unknown_speed_text(picked, preferred);
+  bool const is_rated = picked.predicted.tokens_per_second().has_value();
+  bool const by_rate = preferred == Preference::speed || preferred == Preference::efficiency;
+  std::string out =
+      by_rate && !is_rated ? unknown_speed_text(picked, preferred) : reason_text(rows, picked, preferred);
+  if (preferred == Preference::simple) return out;
   std::string const of = family(picked.point);
   std::set<int> stages;
   Planned const *lowest = nullptr, *offloaded = nullptr;
@@ -200,26 +238,28 @@ std::string advice_text(std::vector<Planned> const& rows, Planned const& picked,
   }
   out += equal_text(rows, picked, preferred);
   if (preferred == Preference::speed && stages.size() > 1)
-    add_pattern(out, "if speed is critical, the lowest stage that fits", lowest, picked);
+    add_pattern(out, "'if speed is critical, take the lowest stage that fits'", lowest, picked);
   if (preferred == Preference::memory)
-    add_pattern(out, "if memory is critical, ZeRO-3 with offload", offloaded, picked);
-  if (preferred == Preference::efficiency && picked.predicted.tokens_per_second())
-    out += "  the same as by the published rule 'the most tokens a second for each GB of peak memory'\n";
+    add_pattern(out, "'if memory is critical, take ZeRO-3 with offload'", offloaded, picked);
+  if (preferred == Preference::efficiency && is_rated)
+    out +=
+        "  a published rule of thumb picks the same row: 'the most tokens per second for each GB of peak "
+        "memory'\n";
   if (Planned const* fastest = pick(rows, of, Preference::speed); fastest && fastest != &picked) {
     if (!picked.predicted.step_s) {
-      out += "  loss of speed against " + figures_text(*fastest) + " is unknown: " + picked.predicted.reason +
-             "\n";
+      out += "  fastest: " + figures_text(*fastest) +
+             "; the speed of the pick is not known: " + picked.predicted.reason + "\n";
     } else {
       double const lost =
           1.0 - *picked.predicted.tokens_per_second() / *fastest->predicted.tokens_per_second();
       if (lost >= equal_share)
-        out += "  gives up " + cli::fixed(100.0 * lost, 0) + "% of the speed of " + figures_text(*fastest) +
-               "\n";
+        out += "  fastest: " + figures_text(*fastest) + "; the pick has " + cli::fixed(100.0 * lost, 0) +
+               "% fewer tok/s\n";
     }
   }
   if (Planned const* least = pick(rows, of, Preference::memory); least && least != &picked)
     if (std::int64_t const more = memory_of(picked) - memory_of(*least); more > 0)
-      out += "  takes " + bytes_text(more) + " more a rank than " + figures_text(*least) + "\n";
+      out += "  least memory: " + figures_text(*least) + ", " + bytes_text(more) + " less than the pick\n";
   return out;
 }
 

@@ -44,12 +44,13 @@ Planned const* pick_by_what_is_known(std::vector<Planned> const& rows, std::stri
 /// predicted".
 std::string picked_text(Planned const& row);
 
-/// Returns lines that explain why the row `picked` is recommended. They compare it with the row that a
-/// published rule of thumb would choose, and with the rows that other preferences would choose. Returns ""
-/// for Preference::simple.
+/// Returns lines that explain why the row `picked` is recommended: the reason, and except for
+/// Preference::simple, comparisons with the row that a published rule of thumb would choose, and with the
+/// rows that other preferences would choose.
 std::string advice_text(std::vector<Planned> const& rows, Planned const& picked, Preference preferred);
 
-/// Returns the text "predicted, +-N%" with the expected error of a prediction.
+/// Returns the text "predicted, +-N%" with the expected error of a prediction. If more than half of the step
+/// is guessed, it is "predicted, error possibly above +-N%".
 std::string predicted_text(cli::Prediction const& predicted);
 
 /// Returns the predicted time of the row `other` and how it differs from that of the row `picked`: " (12.3 ms

@@ -18,8 +18,9 @@ namespace planning {
 
 void add_limit_flags(cli::CommandLine& line, LimitFlags& flags) {
   line.group("Limits");
-  line.memory("--memory,--memory-per-rank", flags.memory,
-              "memory of each rank's device, such as 24GiB or 24GB, which are the same");
+  line.memory(
+      "--memory,--memory-per-rank", flags.memory,
+      "memory of each rank's device, such as 24GB. In this flag a GB is a GiB, as in the names of GPUs");
   cli::add_option_flag(line, "host_memory_limit", flags.host_memory);
   line.bytes("--nvme-memory", flags.nvme_memory,
              "disk space for state on NVMe, for all ranks together, such as 2TB");
@@ -46,6 +47,10 @@ Limits limits_of(Device device, LimitFlags const& flags) {
     limits.bytes.device = gpus ? std::max<std::int64_t>(0, memory - cuda::library_bytes) : memory;
     say(bytes_text(memory) + " for each rank's device" +
         (of_machine ? ", the memory of " + files::printable(flags.machine) : "") +
+        (gpus && flags.machine_memory > 0 && flags.machine_memory < memory
+             ? " (more than the " + bytes_text(flags.machine_memory) + " of " +
+                   files::printable(flags.machine) + ")"
+             : "") +
         (gpus ? ", " + bytes_text(cuda::library_bytes) + " of it for its libraries" : ""));
   } else if (gpus) {
     if (here.device <= 0)

@@ -59,16 +59,18 @@ constexpr char examples[] = R"(Examples:
 Nothing is allocated, and neither this machine nor this build needs the device. Without --memory and --host-memory,
 the limits are the available memory of this machine. With only --memory, the host and the disk for state on NVMe
 are not limited; --host-memory, --nvme-memory and --nvme-path set limits.
-On the CPU the ranks' devices are host memory too. In --memory a GB is a GiB, 2^30 bytes, as in the names of GPUs;
-in the other sizes it is 10^9 bytes. On one rank all stages run the same program, so without --stages they have
+On the CPU the ranks' devices are host memory too. A GB is 2^30 bytes in --memory, as in the names of GPUs, and 10^9
+bytes in the other sizes. On one rank all stages run the same program, so without --stages they have
 one row.
 A + after the largest batch or sequence: more may fit; ?: the search took too long.
-In 16 bits, gradients have 2 bytes a parameter in zs0 and zs1. They have 4, because they are summed in fp32, with
---accumulation, --reduction ordered, dp, zs2, zs3, and offloads of the parameters; zs2 and zs3 divide them by the ranks.
+In 16 bits, gradients have 4 bytes a parameter if they are summed in fp32: with --accumulation, with offload of the
+parameters, and on several ranks in dp, zs2, zs3 and with --reduction ordered. Otherwise they have 2. On several ranks,
+zs2 and zs3 divide them by the ranks.
 With --prefer speed and efficiency, rows whose predictions are within 10% of the best one count as equal, and the
-simplest of them is picked. The column slower divides the predicted time by the smallest one under the same heading.
-+-N% after a prediction is its expected error. The guessed part of a step is work that was not measured; its time is
-estimated from other work.
+simplest of them is picked. The column slower divides the predicted time by the smallest one of all rows with the same
+model, precision, ranks, batch and sequence.
++-N% after a prediction is its expected error. If the machine's file has no time of some kind of work, this work is
+guessed: its time is estimated from other work. If more than half of a step is guessed, the error is possibly larger.
 The exit code is 0 if some recipe fits, 5 if none does, 1 if a row could not be planned, and 3 if every recipe
 was refused. If the reader of its output is gone and it writes no file, plan ends with exit code 141.
 )";
@@ -112,8 +114,8 @@ void declare(cli::CommandLine& line, Settings& settings) {
   cli::add_machine_flag(line, settings.machine);
   line.custom("--prefer", "speed|memory|efficiency", "",
               "pick the best row by this measure; default: the simplest row, which offloads least (none, "
-              "then cpu_optimizer, cpu_full, NVMe), then keeps the fewest kinds of offloaded state whole on "
-              "each rank, then recomputes least, then has the lowest stage",
+              "then cpu_optimizer, cpu_full, NVMe), then divides most of the offloaded state among "
+              "the ranks, then recomputes least, then has the lowest stage",
               [&](std::string const& flag, std::string const& value) {
                 settings.prefer = cli::choice(flag, value, preferences);
               });
@@ -164,9 +166,9 @@ std::string frozen_text(Planned const& row) {
          " parameters, " + cli::grouped(row.params - row.trainable) + " are frozen\n";
 }
 
-/// Returns lines that name the rows without a prediction and the reasons. Adds a warning if more than a tenth
-/// of a predicted step is guessed, because measured times are missing.
-std::string predictions_text(std::vector<Planned> const& rows) {
+/// Returns lines that name the rows without a prediction and the reasons. If `with_legend` is true, adds
+/// lines that explain the column `slower` and the mark of rows whose steps are guessed for more than a tenth.
+std::string predictions_text(std::vector<Planned> const& rows, bool with_legend) {
   std::string out;
   bool guessed = false, compared = false;
   std::map<std::string, cli::Names> by_reason;
@@ -182,12 +184,15 @@ std::string predictions_text(std::vector<Planned> const& rows) {
                 ? " and " + std::to_string(names.size() - 1) + (names.size() > 2 ? " more rows" : " more row")
                 : "") +
            ": " + reason + "\n";
+  if (!with_legend) return out;
   if (compared)
-    out += "slower: the predicted time divided by the smallest one under the same heading; rows within " +
-           cli::fixed(100.0 * equal_share, 0) + "% count as equal\n";
+    out +=
+        "slower: the predicted time divided by the smallest one of all rows with the same model, precision, "
+        "ranks, batch and sequence; rows within " +
+        cli::fixed(100.0 * equal_share, 0) + "% count as equal\n";
   return out + (guessed
-                    ? "~ more than 10% of the step is guessed: the times of its kinds of work, or of their "
-                      "number of ranks, were not measured, and are estimated from other work\n"
+                    ? "~ more than 10% of the step is guessed: the machine's file has no times of this work, "
+                      "or none with this number of ranks, so its time is estimated from other work\n"
                     : "");
 }
 
@@ -261,12 +266,12 @@ class Planning {
     return state;
   }
 
-  /// Returns the smallest predicted time of a step in the group of a row, in seconds. At least one row of the
-  /// group must have a prediction.
+  /// Returns the smallest predicted time of a step in the family of a row, in seconds. At least one row of
+  /// the family must have a prediction.
   double fastest_of(Point const& point) {
-    auto const [found, is_new] = fastest_.try_emplace(point.group(), std::numeric_limits<double>::infinity());
+    auto const [found, is_new] = fastest_.try_emplace(family(point), std::numeric_limits<double>::infinity());
     for (Point const& other : points_)
-      if (is_new && other.group() == found->first && !twin_of(other))
+      if (is_new && family(other) == found->first && !twin_of(other))
         if (auto const step = predicted(other).row.predicted.step_s)
           found->second = std::min(found->second, *step);
     return found->second;
@@ -392,7 +397,7 @@ int run(int argc, char const* const* argv) {
   if (settings.defaults != "own")
     log << "defaults: " << settings.defaults << ", as published (" << line.origin("--defaults") << ")\n";
   if (data) log << "data: " << data->first().description() << "\n" << bytes_note(points, settings, *data);
-  log << "limits: " << limit_text << "; a row shows the bytes of one rank, of the one that needs the most\n";
+  log << "limits: " << limit_text << "; the rows show the bytes of the rank that needs the most\n";
   if (settings.times) {
     bool const several =
         std::any_of(points.begin(), points.end(), [](Point const& point) { return point.world() > 1; });
@@ -435,8 +440,9 @@ int run(int argc, char const* const* argv) {
     log << "\non one rank " << cli::joined(cli::distinct(same))
         << " run the same program as zs0 and get no row; --stages prints rows for the stages that it names\n";
   log << "\n"
-      << cli::left_out_text(left_out, terminal, "the output of --json has them") << predictions_text(rows)
-      << picks_text(rows, limit, settings, preferred) << capture_note(rows) << warnings_text(rows);
+      << cli::left_out_text(left_out, terminal, "the output of --json has them")
+      << predictions_text(rows, !settings.brief) << picks_text(rows, limit, settings, preferred)
+      << capture_note(rows) << warnings_text(rows);
   std::vector<results::Row> compared = result_rows(rows);
   cli::PublishedModels const models = cli::published_models(points);
   cli::add_published(compared, settings.published, models);

@@ -8,6 +8,7 @@
 #include <optional>
 #include <utility>
 
+#include "tessera/backend/cuda/runtime/budget.hpp"
 #include "tessera/plan/support.hpp"
 #include "tessera/policy/parse.hpp"
 #include "tessera/policy/rules.hpp"
@@ -62,6 +63,21 @@ std::optional<Planned> fitting(Planned const& row, MemoryLimit const& limit, Set
   return other;
 }
 
+/// Returns a new plan of `row` without offload and with the least recomputation with which it fits; nullopt
+/// if more recomputation than that of `row` does not help.
+std::optional<Planned> least_recompute(Planned const& row, MemoryLimit const& limit,
+                                       Settings const& settings) {
+  for (RecomputeKind const kind : {RecomputeKind::gelu, RecomputeKind::block}) {
+    if (kind <= row.point.recipe.recompute) continue;
+    if (auto found = fitting(row, limit, settings, [&](SlotNames& names, cli::BatchRelation&) {
+          names.offload = "none";
+          names.recompute = name_of(kind);
+        }))
+      return found;
+  }
+  return std::nullopt;
+}
+
 /// Returns lines with flags with which the training of the recommended row `picked` fits without offload:
 /// recomputation, or a smaller batch with more accumulation and the same global batch. Returns "" if the row
 /// has no offload, if a row of its family fits without offload, or if neither helps.
@@ -89,15 +105,11 @@ std::string without_offload_text(std::vector<Planned> const& rows, Planned const
             (several ? "--stages " + std::string(found.point.recipe.names.sharding) + " " : "") + flags +
             against_text(found, picked) + "\n";
   };
-  if (picked.point.recipe.recompute < RecomputeKind::block)
-    for (Planned const* row : by_stage)
-      if (auto const found = fitting(*row, limit, settings, [](SlotNames& names, cli::BatchRelation&) {
-            names.offload = "none";
-            names.recompute = name_of(RecomputeKind::block);
-          })) {
-        add("recomputation", *found, "--recompute block");
-        break;
-      }
+  for (Planned const* row : by_stage)
+    if (auto const found = least_recompute(*row, limit, settings)) {
+      add("recomputation", *found, "--recompute " + std::string(found->point.recipe.names.recompute));
+      break;
+    }
   // A larger batch comes first, because it is faster. With the same batch, the lowest stage comes first.
   auto const add_smaller_batch = [&] {
     cli::BatchRelation const now = picked.point.split;
@@ -145,11 +157,28 @@ std::string epochs_text(Planned const& row, Settings const& settings) {
 
 /// Returns a line about the batch with the highest predicted rate; "" without predictions, without a search
 /// for the largest batch, and with --global-batch, which the batch would change. Predicts the recommended row
-/// `picked` with the batches 1, 2, 4, ... and the largest one that fits.
-std::string best_batch_text(Planned const& picked, MemoryLimit const& limit, Settings const& settings) {
-  std::int64_t const largest = picked.largest_batch.value;
+/// `picked` with the batches 1, 2, 4, ... and the largest one that fits `given` and the memory of the
+/// machine's GPU.
+std::string best_batch_text(Planned const& picked, MemoryLimit const& given, Settings const& settings) {
+  std::int64_t largest = picked.largest_batch.value;
   auto const now = picked.predicted.tokens_per_second();
   if (!now || largest < 1 || settings.no_search || settings.matrix.global_batch) return {};
+  // --memory is possibly more than the GPU of the machine has.
+  MemoryLimit limit = given;
+  if (std::int64_t const own = settings.limits.machine_memory; own > 0 && settings.times->device() == "cuda")
+    limit.device = std::min(limit.device, std::max<std::int64_t>(0, own - cuda::library_bytes));
+  auto const with_batch = [&](std::int64_t batch) {
+    return fitting(picked, limit, settings,
+                   [&](SlotNames&, cli::BatchRelation& split) { split.batch = batch; });
+  };
+  if (limit.device < given.device) {
+    std::int64_t too_large = largest + 1;
+    for (largest = 0; too_large - largest > 1;) {
+      std::int64_t const middle = largest + (too_large - largest) / 2;
+      (with_batch(middle) ? largest : too_large) = middle;
+    }
+    if (largest == 0) return "  no batch fits the memory of " + settings.times->machine() + "\n";
+  }
   std::vector<std::int64_t> batches;
   for (std::int64_t batch = 1; batch < largest; batch *= 2) batches.push_back(batch);
   batches.push_back(largest);
@@ -157,8 +186,7 @@ std::string best_batch_text(Planned const& picked, MemoryLimit const& limit, Set
   std::int64_t best = 0;
   cli::Names tried;
   for (std::int64_t const batch : batches) {
-    auto const found =
-        fitting(picked, limit, settings, [&](SlotNames&, cli::BatchRelation& split) { split.batch = batch; });
+    auto const found = with_batch(batch);
     auto const its = found ? found->predicted.tokens_per_second() : std::nullopt;
     if (!its) continue;
     tried.push_back(std::to_string(batch));
@@ -204,6 +232,18 @@ std::string over_batches_text(std::vector<Planned const*> const& picks) {
          "\n";
 }
 
+/// Returns a line with the script that starts `train` on all hosts of a SLURM cluster; "" for one host.
+std::string slurm_text(Planned const& row, Settings const& settings) {
+  if (settings.hosts == 1) return {};
+  Point const& point = row.point;
+  return "  or once for all hosts, under SLURM: examples/slurm/train.sh " +
+         std::string(info_of(point.recipe.device).on_cores ? "--cpus " : "--gpus ") +
+         std::to_string(point.split.ranks) + " --per-node " +
+         std::to_string(point.split.ranks / settings.hosts) + " --strategy " +
+         std::string(point.recipe.names.sharding) +
+         " -- FLAGS, with the flags of train above except --device and --stage\n";
+}
+
 /// Returns the family of a row without its batch.
 std::string family_of_batches(Point point) {
   point.split.batch = 0;
@@ -237,7 +277,7 @@ std::string picks_text(std::vector<Planned> const& rows, MemoryLimit const& limi
              without_offload_text(rows, *best, limit, settings) +
              (one_batch ? best_batch_text(*best, limit, settings) : "") + epochs_text(*best, settings) +
              "  " + (settings.hosts > 1 ? "on each host" : "to train it") + ": " +
-             train_command(*best, settings) + "\n";
+             train_command(*best, settings) + "\n" + slurm_text(*best, settings);
       by_batch[batches].push_back(best);
       continue;
     }
@@ -248,14 +288,23 @@ std::string picks_text(std::vector<Planned> const& rows, MemoryLimit const& limi
     };
     Planned const* nearest = nullptr;
     for (Planned const& other : rows)
-      if (other.status == "oom" && family(other.point) == name &&
+      if (other.status == "oom" && family(other.point) == name && other.same_program_as.empty() &&
           (!nearest || excess(other) < excess(*nearest)))
         nearest = &other;
-    out += "nothing fits " + label + ": the nearest is " + nearest->point.experiment + ", " + nearest->reason;
+    out += "nothing fits " + label + ": the row that exceeds a limit least is " + nearest->point.experiment +
+           nearest->unnamed() + ", " + nearest->reason;
     Largest const &batch = nearest->largest_batch, &sequence = nearest->longest_sequence;
     out += batch.value > 0 ? "; largest batch that fits it: " + batch.text() : "";
     out += sequence.value > 0 ? "; longest sequence: " + sequence.text() : "";
-    out += batch.value + sequence.value == 0 ? untried_text(*nearest, limit) : "";
+    bool const offloads = nearest->point.recipe.names.offload != "none";
+    if (auto const found = offloads ? std::nullopt : least_recompute(*nearest, limit, settings)) {
+      auto const rate = found->predicted.tokens_per_second();
+      out += "; it fits with --recompute " + std::string(found->point.recipe.names.recompute) +
+             (rate ? ", " + cli::grouped(std::llround(*rate)) + " tok/s " + predicted_text(found->predicted)
+                   : "");
+    } else if (batch.value + sequence.value == 0) {
+      out += untried_text(*nearest, limit);
+    }
     out += "\n";
   }
   for (auto const& [of, picks] : by_batch) out += over_batches_text(picks);

@@ -38,7 +38,7 @@ struct Planned {
   /// copies; empty: none
   std::string same_program_as;
   cli::Prediction predicted;
-  /// the predicted time of the step divided by the smallest one in the group of the row; nullopt without a
+  /// the predicted time of the step divided by the smallest one in the family of the row; nullopt without a
   /// prediction
   std::optional<double> slower;
   std::int64_t epoch_samples = 0;  ///< the number of samples in an epoch; 0: unknown

@@ -68,7 +68,8 @@ results::Row to_json(Planned const& row, MemoryLimit const& limit, Planned const
   json["predicted_tokens_per_sec_per_gib"] = cli::or_null(efficiency(row));
   json["predicted_guessed_pct"] = rate ? Json(100.0 * row.predicted.guessed) : Json(nullptr);
   json["predicted_from_link_data"] = rate ? Json(row.predicted.from_link_data) : Json(nullptr);
-  json["predicted_error_pct"] = rate ? Json(row.predicted.error_pct) : Json(nullptr);
+  json["predicted_error_pct"] =
+      rate && !row.predicted.is_mostly_guessed() ? Json(row.predicted.error_pct) : Json(nullptr);
   json["predicted_slower"] = cli::or_null(row.slower);
   std::int64_t const steps = cli::steps_of_epoch(row.epoch_samples, row.point.split.global());
   bool const epoch = row.epoch_samples > 0;

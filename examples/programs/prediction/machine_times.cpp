@@ -130,6 +130,29 @@ TimedCost timed_from(Json const& json) {
   return timed;
 }
 
+PeakRates rates_from(Json const& json) {
+  return {json_fields::number_in(json, "memory_bytes_per_s", 1, 1e18),
+          json_fields::number_in(json, "flops_16_bit", 1, 1e21),
+          json_fields::number_in(json, "flops_fp32", 1, 1e21)};
+}
+
+Json json_of(PeakRates const& rates) {
+  return {{"memory_bytes_per_s", rates.memory}, {"flops_16_bit", rates.half}, {"flops_fp32", rates.single}};
+}
+
+/// Returns the values of the keys `scaled_from` and `rates`. Throws Error(data) if they are damaged.
+Scaling scaling_from(Json const& document) {
+  Json const& from = json_fields::value_in(document, "scaled_from", &Json::is_object, "an object");
+  std::string const name = json_fields::text_in(from, "machine");
+  // The name of a machine with scaled times is refused too, so a file cannot refer to itself.
+  std::vector<std::string> const measured = MachineTimes::measured_names();
+  if (std::find(measured.begin(), measured.end(), name) == measured.end())
+    throw Error(ErrorKind::data, "'machine' is not a machine with measured times, which are " +
+                                     joined(measured) + " in this program");
+  return {std::make_shared<MachineTimes const>(*MachineTimes::known(name)), name, rates_from(from),
+          rates_from(json_fields::value_in(document, "rates", &Json::is_object, "an object"))};
+}
+
 [[noreturn]] void refuse_times(std::string const& name, std::string const& what) {
   throw Error(ErrorKind::data, name + ": " + what + "; make the file with info --measure FILE");
 }
@@ -183,6 +206,11 @@ MachineTimes times_from(Input&& input, std::string const& name) {
     refuse("cannot be read: " + std::string(error.what()));
   }
   try {
+    if (document.contains("scaled_from")) times.set_scaling(scaling_from(document));
+  } catch (Error const& error) {
+    refuse("scaled_from or rates cannot be read (" + std::string(error.what()) + ")");
+  }
+  try {
     if (document.contains("collectives")) times.set_collectives(collectives_from(document["collectives"]));
   } catch (Error const& error) {
     refuse("collectives cannot be read (" + std::string(error.what()) + ")");
@@ -217,6 +245,25 @@ std::vector<std::string> MachineTimes::known_names() {
   return names;
 }
 
+std::vector<std::string> MachineTimes::measured_names() {
+  std::vector<std::string> names;
+  for (MachineFile const& file : machine_files())
+    if (std::string_view(file.text).find("\"scaled_from\":") == std::string_view::npos)
+      names.emplace_back(file.name);
+  return names;
+}
+
+double PeakRates::scaled(double seconds, Cost const& cost, std::string_view precision,
+                         PeakRates const& other) const {
+  auto const least = [&](PeakRates const& rates) {
+    return std::max(cost.bytes / rates.memory,
+                    (cost.flops + cost.attention_flops) / (precision == "fp32" ? rates.single : rates.half));
+  };
+  constexpr double work_share = 4;
+  double const here = least(*this);
+  return here <= 0 ? seconds : seconds + std::min(work_share * here, seconds) * (least(other) / here - 1);
+}
+
 void MachineTimes::write(std::filesystem::path const& path, Json const& environment) const {
   Json document = {{"format", times_format}, {"version", times_version}, {"device", device_},
                    {"machine", machine_},    {"source", source_},        {"environment", environment}};
@@ -225,6 +272,11 @@ void MachineTimes::write(std::filesystem::path const& path, Json const& environm
   if (!host_.empty()) document["host"] = host_;
   if (error_pct_ != default_error_pct) document["error_pct"] = error_pct_;
   if (network_) document["network"] = json_of(*network_);
+  if (scaling_) {
+    document["scaled_from"] = json_of(scaling_->from);
+    document["scaled_from"]["machine"] = scaling_->name;
+    document["rates"] = json_of(scaling_->to);
+  }
   auto const json_text = [](Json const& json, int indent) {
     return json.dump(indent, ' ', false, Json::error_handler_t::replace);
   };
@@ -253,6 +305,14 @@ std::optional<Estimate> MachineTimes::seconds(Cost const& cost, std::string_view
   };
   auto by_ranks = chosen(true);
   bool const guessed = by_ranks.empty();
+  if (guessed && scaling_ && !cost.is_move && !cost.what.starts_with("host_")) {
+    std::optional<Estimate> estimate = scaling_->measured->seconds(cost, precision, ranks);
+    if (estimate) {
+      estimate->seconds = scaling_->from.scaled(estimate->seconds, cost, precision, scaling_->to);
+      estimate->guessed = true;
+    }
+    return estimate;
+  }
   if (guessed && !cost.what.starts_with("copy")) by_ranks = chosen(false);
   if (by_ranks.empty()) return std::nullopt;
   auto const above = by_ranks.lower_bound(ranks);

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -44,6 +45,28 @@ struct PredictedStep {
 /// docs/how-to/predict-step-times.md.
 inline constexpr double default_error_pct = 15;
 
+/// The peak rates of a GPU in its data sheet, by which times of one GPU are scaled to another GPU.
+struct PeakRates {
+  double memory = 0;  ///< bytes per second of the device memory
+  double half = 0;    ///< FLOP/s of dense 16-bit products on tensor cores
+  double single = 0;  ///< FLOP/s of fp32 without tensor cores
+
+  /// Returns the estimated time on the GPU `other` of work that takes `seconds` on this GPU. The larger one
+  /// of the time for moving the bytes and the time for computing the FLOPs is r here and r' there. The part
+  /// of `seconds` up to 4 r is multiplied by r' / r; the rest is launches and waits, and does not change.
+  /// benchmarks/machines.sh scales the measured times by the same rule.
+  double scaled(double seconds, Cost const& cost, std::string_view precision, PeakRates const& other) const;
+};
+
+class MachineTimes;
+
+/// The origin of times that were not measured, but scaled from the times of another GPU.
+struct Scaling {
+  std::shared_ptr<MachineTimes const> measured;  ///< the times of the other GPU, not null
+  std::string name;                              ///< the name of `measured` among the built-in times
+  PeakRates from, to;                            ///< the rates of the other GPU and of this one
+};
+
 /// The measured times of entries on one device.
 class MachineTimes {
  public:
@@ -62,6 +85,8 @@ class MachineTimes {
   static std::optional<MachineTimes> known(std::string_view name);
   /// Returns the names of the built-in times in sorted order.
   static std::vector<std::string> known_names();
+  /// Returns the names of the built-in times that were measured, not scaled, in sorted order.
+  static std::vector<std::string> measured_names();
   /// Writes the times to a file, which appears completely or not at all. `environment` is stored in the file
   /// too.
   void write(std::filesystem::path const& path, nlohmann::ordered_json const& environment) const;
@@ -93,6 +118,9 @@ class MachineTimes {
   /// Returns the expected error of the time of a step without collectives, in percent.
   double error_pct() const { return error_pct_; }
   void set_error(double percent) { error_pct_ = percent; }
+  /// Returns the origin of scaled times; nullopt if the times were measured.
+  std::optional<Scaling> const& scaling() const { return scaling_; }
+  void set_scaling(std::optional<Scaling> scaling) { scaling_ = std::move(scaling); }
   /// Returns the bytes per second of the largest measured entry of the kind `what`, such as "host_adamw"; 0
   /// if none was measured.
   double largest_rate(std::string_view what) const;
@@ -101,8 +129,10 @@ class MachineTimes {
   /// estimate is a weighted sum of the entry's operations, bytes and FLOPs. The weights are fitted to the
   /// measured entries of the same kind; the entries of nearest size count most. Between two measured numbers
   /// of ranks, the estimate is interpolated. Outside the measured range, times on the CPU grow with the
-  /// number of ranks, because ranks share the cores. Returns nullopt if no entry of a suitable kind was
-  /// measured.
+  /// number of ranks, because ranks share the cores. A computation of a kind that was not measured is guessed
+  /// from the other computations; with `scaling()`, it is guessed from those of the measured GPU and then
+  /// scaled, so that a GPU with lower rates is never predicted to be the faster one. Returns nullopt if no
+  /// entry of a suitable kind was measured.
   std::optional<Estimate> seconds(Cost const& cost, std::string_view precision, int ranks) const;
 
   /// Returns the predicted time of a training step of the plan. `costs` are the costs of its entries. The
@@ -126,6 +156,7 @@ class MachineTimes {
   std::optional<Network> network_;
   std::string host_;
   double error_pct_ = default_error_pct;
+  std::optional<Scaling> scaling_;
   std::vector<TimedCost> timings_;
 };
 

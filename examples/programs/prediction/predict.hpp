@@ -117,12 +117,16 @@ struct Prediction {
   double guessed = 0.0;          ///< fraction of the step in which entries run whose times are guessed
   std::string reason;            ///< the reason if there is no prediction
   std::int64_t tokens = 0;       ///< tokens of a step over all ranks
-  double error_pct = 0;          ///< the expected error of `step_s` in percent
+  /// the expected error of `step_s` in percent, if no more than half of the step is guessed
+  double error_pct = 0;
   /// The times of collectives were computed from the data sheet of the link between the devices.
   bool from_link_data = false;
 
   /// Returns whether entries whose times are guessed run in more than a tenth of the step.
   bool guesses_much() const { return guessed > 0.1; }
+  /// Returns whether entries whose times are guessed run in more than half of the step. The error of such a
+  /// prediction is unknown, because the expected errors come from steps whose work was measured.
+  bool is_mostly_guessed() const { return guessed > 0.5; }
   std::optional<double> tokens_per_second() const {
     return step_s && *step_s > 0 ? std::optional(static_cast<double>(tokens) / *step_s) : std::nullopt;
   }

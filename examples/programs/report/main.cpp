@@ -143,18 +143,15 @@ void write_figures(Figures const& figures, fs::path const& folder, cli::ProgramF
             << std::endl;
 }
 
-/// Returns a line with the titles of the figures that are left out. If `on_page` is true, a page lists them
-/// with the reasons. Otherwise the result has a line for each figure, with its reason.
+/// Returns a line with the number of figures that are left out, if `on_page` is true, because a page lists
+/// them with the reasons. Otherwise the result has a line for each figure, with its reason.
 std::string left_out_text(std::vector<LeftOut> const& left_out, bool on_page) {
-  cli::Names titles;
   std::string lines;
-  for (LeftOut const& one : left_out) {
-    titles.push_back(one.title);
-    lines += "left out " + one.title + ": " + one.reason + "\n";
-  }
-  if (!on_page || titles.size() < 2) return lines;
-  return "left out " + std::to_string(titles.size()) +
-         " figures, whose data is missing: " + cli::joined(titles, "; ") + ". The page has the reasons\n";
+  if (on_page && left_out.size() > 1)
+    return std::to_string(left_out.size()) +
+           " figures are left out because their data is missing; the page has the reasons\n";
+  for (LeftOut const& one : left_out) lines += "left out " + one.title + ": " + one.reason + "\n";
+  return lines;
 }
 
 int run(int argc, char** argv) {

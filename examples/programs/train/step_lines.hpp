@@ -61,7 +61,7 @@ class StepLines {
     if (wanted) printed_ = now;
     return wanted;
   }
-  /// Returns the end of the line of this step: " | ETA 2:05", or "" if the time left is not known.
+  /// Returns the end of the line of this step: " | ETA 2:05 min", or "" if the time left is not known.
   std::string time_left() const { return left_ ? " | ETA " + duration_text(*left_) : std::string(); }
 
  private:

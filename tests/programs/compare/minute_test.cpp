@@ -119,7 +119,7 @@ TEST_CASE("a first minute names the commands to run next") {
   CHECK(
       squeezed(compare::next_text(settings, "results/report.html", "bin/compare", " --seed 7", rows, 105)) ==
       "\nnext:\n"
-      " bin/compare --seed 7 --full all 105 recipes, about 2:38\n"
+      " bin/compare --seed 7 --full all 105 recipes, about 2:38 min\n"
       " xdg-open results/report.html this comparison as a page, with figures\n"
       " bin/compare --model gpt2 --batch-size 4 --stages 0 1 2 3 --num-steps 2 --warmup-steps 1"
       " a published comparison, with its figures and yours; takes minutes on a CPU\n");

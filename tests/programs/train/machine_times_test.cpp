@@ -323,6 +323,24 @@ TEST_CASE("a step of 250 GB is recorded in no memory") {  // a thread sanitizer 
   CHECK(flops > 2 * 6.0 * 14.5e9 * run.batch * run.sequence);
 }
 
+TEST_CASE("work that was not measured is scaled from the measured machine, also after a file was written") {
+  auto const scaled = cli::MachineTimes::known("l4"), h200 = cli::MachineTimes::known("h200");
+  REQUIRE(scaled);
+  REQUIRE(scaled->scaling());
+  file_support::TemporaryFolder const folder;
+  scaled->write(folder / "l4.json", {});
+  cli::MachineTimes const read = cli::MachineTimes::read(folder / "l4.json");
+  // A product of 1 TFLOP takes far longer than its bytes, so only the rates of 16-bit products count.
+  cli::Cost const product{"something new", false, 1e12, 0, 1e6, 1};
+  auto const there = h200->seconds(product, "bf16", 1), here = scaled->seconds(product, "bf16", 1);
+  REQUIRE(here);
+  CHECK(here->guessed);
+  CHECK(here->seconds == read.seconds(product, "bf16", 1)->seconds);
+  double const least = 1e12 / 989.4e12;
+  CHECK(here->seconds ==
+        doctest::Approx(there->seconds + std::min(4 * least, there->seconds) * (989.4 / 121.0 - 1)));
+}
+
 TEST_CASE("a file of times is read as it was written, and others are refused by name") {
   file_support::TemporaryFolder const folder;
   auto const path = folder / "machine.json";
