@@ -215,3 +215,22 @@ TEST_CASE("prediction: --prefer speed without times, and files without times for
       2 | --machine absent.json | no machine is called 'absent.json', and no file has this name
       2 | --machine pipe | no machine is called 'pipe', and no file has this name)");
 }
+
+TEST_CASE(
+    "prediction: report of a plan with the times of a machine shows its predicted rates and step times") {
+  Shell const sh;
+  std::string const plan =
+      "plan --device cuda --memory 24GB --model gpt2 --ranks 1 --precisions bf16 --stages 0 --offloads none "
+      "--no-search --json plan.json";
+  sh.passes(plan + " --machine l4 && report plan.json --markdown page.md");
+  Json const document = sh.json("plan.json");
+  Json const& row = document.at("rows").at(0);
+  std::string const page = test::replaced(sh.text("page.md"), ",", "");
+  CHECK(test::has(page, "| predicted tokens/s | predicted step ms |"));
+  char figures[80];
+  std::snprintf(figures, sizeof figures, "| %.0f | %.1f |", row.at("predicted_tokens_per_sec").get<double>(),
+                1e3 * row.at("predicted_step_time_s").get<double>());
+  CHECK_MESSAGE(test::has(page, figures), figures);
+  sh.passes(plan + " && report plan.json --markdown page.md");
+  CHECK_FALSE(test::has(sh.text("page.md"), "predicted"));
+}

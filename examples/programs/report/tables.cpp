@@ -295,7 +295,18 @@ Table plans_table(Inputs const& inputs) {
     categories.push_back({name, "MB", value, 2});
   }
   add_numbers(categories, rows, table);
-  add_numbers({of(Number::largest_batch, 0), of(Number::longest_sequence, 0)}, rows, table);
+  add_numbers({of(Number::largest_batch, 0),
+               of(Number::longest_sequence, 0),
+               of(Number::predicted_tokens_per_sec, 0),
+               {"predicted step", "ms",
+                [](Row const& row) -> std::optional<double> {
+                  auto const &rate = row[Number::predicted_tokens_per_sec],
+                             &samples = row[Number::global_batch], &tokens = row[Number::sequence];
+                  if (!rate || !samples || !tokens || !(*rate > 0.0)) return std::nullopt;
+                  return 1e3 * *samples * *tokens / *rate;
+                },
+                1}},
+              rows, table);
   table.columns.push_back({"status", "", false});
   for (std::size_t at = 0; at < rows.size(); ++at) {
     Row const& row = *rows[at];
