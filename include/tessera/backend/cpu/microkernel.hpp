@@ -255,6 +255,13 @@ EIGEN_STRONG_INLINE void transpose_rows(T const* from, std::int64_t stride, std:
   });
 }
 
+/// The number of steps (packed values along the depth) for which all panels are packed before the next steps
+/// follow. The distance between panels is often a multiple of 4 KiB, so that their lines compete for few
+/// places in the L1 cache. In blocks of steps, the rows of the operand stay in the cache, and one panel is
+/// written at a time. With single steps, a product with a transposed left operand took 1.07 to 1.24 times as
+/// long (Zen 5, AVX2).
+inline constexpr std::int64_t packed_steps = 8;
+
 /// Packs a (depth, cols) block of the right operand, panel by panel. A panel has all packets of its columns
 /// for the first k, then for the next k, and so on.
 template <class P, class T>
@@ -274,14 +281,16 @@ void pack_right(Matrix<T> b, std::int64_t depth, std::int64_t cols, P* to) {
     }
     return;
   }
-  for (std::int64_t step = 0; step < steps; ++step)
+  for (std::int64_t begin = 0; begin < steps; begin += packed_steps)
     for (std::int64_t panel = 0; panel < panels.count(); ++panel) {
-      std::int64_t const first = panels.start(panel), k = step * values_in<P>;
+      std::int64_t const first = panels.start(panel), end = std::min(begin + packed_steps, steps);
       int const packets = panels.packets(panel);
-      std::int64_t const col = first * width;
-      pack_across(b.data + k * b.stride + col, b.stride, depth - k,
-                  std::min<std::int64_t>(packets * width, cols - col),
-                  to + col * steps + step * packets * width);
+      std::int64_t const col = first * width, count = std::min<std::int64_t>(packets * width, cols - col);
+      for (std::int64_t step = begin; step < end; ++step) {
+        std::int64_t const k = step * values_in<P>;
+        pack_across(b.data + k * b.stride + col, b.stride, depth - k, count,
+                    to + col * steps + step * packets * width);
+      }
     }
 }
 
@@ -309,10 +318,15 @@ PackedLeft<P> pack_left(Matrix<T> a, std::int64_t rows, std::int64_t depth, P* t
   constexpr std::int64_t panel = Microtile<P>::row_panel, width = Packet<P>::size;
   std::int64_t const steps = packed_depth<P>(depth);
   if (a.transposed) {
-    for (std::int64_t step = 0; step < steps; ++step)
-      for (std::int64_t row = 0, k = step * values_in<P>; row < rows; row += panel)
-        pack_across(a.data + k * a.stride + row, a.stride, depth - k, std::min(panel, rows - row),
-                    to + row * steps + step * panel);
+    for (std::int64_t begin = 0; begin < steps; begin += packed_steps)
+      for (std::int64_t row = 0; row < rows; row += panel) {
+        std::int64_t const count = std::min(panel, rows - row), end = std::min(begin + packed_steps, steps);
+        for (std::int64_t step = begin; step < end; ++step) {
+          std::int64_t const k = step * values_in<P>;
+          pack_across(a.data + k * a.stride + row, a.stride, depth - k, count,
+                      to + row * steps + step * panel);
+        }
+      }
     return {to, 1, panel, panel * steps};
   }
   if constexpr (std::is_same_v<P, T>) {
