@@ -90,6 +90,18 @@ constexpr std::int64_t packed_depth(std::int64_t depth) {
 template <class P>
 struct KernelScope {};
 
+/// Makes the compiler keep a loaded packet in a register. If GCC tunes for Zen 3 (-march=native or
+/// -march=znver3 on such a machine), it otherwise loads each packet of the right operand again for each fma
+/// of the kernel. A product then took 1.28 to 1.35 times as long (Zen 5, AVX2).
+template <class P>
+EIGEN_STRONG_INLINE void keep_in_register([[maybe_unused]] Packet<P>& packet) {
+#if defined(__GNUC__) && defined(EIGEN_VECTORIZE_AVX512)
+  asm("" : "+v"(packet.raw));
+#elif defined(__GNUC__) && defined(EIGEN_VECTORIZE_SSE)
+  asm("" : "+x"(packet.raw));
+#endif
+}
+
 /// Computes one register tile: c = sum over k of a(., k) b(k, .), plus the old c unless `first`. The operands
 /// are packed as P. Value (row, k) of the left operand is a[row*row_stride + k*k_stride]. b is a packed panel
 /// with `Packets` packets per k. Rows of c are c_stride apart. Each sum is in the order of k, so a result
@@ -108,7 +120,10 @@ EIGEN_DONT_INLINE void multiply_micro(std::int64_t depth, P const* a, std::int64
   for (std::int64_t k = 0; k < depth; ++k) {
     Packet<P> right[std::size_t{Packets}];
 #pragma GCC unroll 8
-    for (int part = 0; part < Packets; ++part) right[part] = load<P>(b + part * width);
+    for (int part = 0; part < Packets; ++part) {
+      right[part] = load<P>(b + part * width);
+      keep_in_register(right[part]);
+    }
 #pragma GCC unroll 32
     for (int row = 0; row < rows; ++row) {
       Packet<P> const left(a[row * row_stride]);
