@@ -23,7 +23,7 @@ namespace cpu {
 /// every element is summed in the order of k within a block, and then in the order of the blocks.
 template <class S, class P = S>
 struct Tiling {
-  static constexpr std::int64_t depth_block = 256 * 4 / static_cast<std::int64_t>(sizeof(S));
+  static constexpr std::int64_t depth_block = Microtile<S>::depth;
   static constexpr std::int64_t max_rows = 256;
   static constexpr std::int64_t max_cols = Microtile<S>::cols * 8;
 

