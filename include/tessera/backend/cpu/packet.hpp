@@ -299,6 +299,13 @@ EIGEN_STRONG_INLINE Packet<S> load_partial(T const* from, std::int64_t count, S 
   } else if constexpr (std::is_same_v<S, double> && std::is_same_v<T, double>) {
     return Packet<S>(_mm512_mask_loadu_pd(_mm512_set1_pd(rest), static_cast<__mmask8>(mask), from), 0);
   }
+#elif defined(EIGEN_VECTORIZE_AVX2) && !defined(EIGEN_VECTORIZE_AVX512)
+  if constexpr (std::is_same_v<S, float> && std::is_same_v<T, float>) {
+    __m256i const lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+    __m256i const mask = _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(count)), lanes);
+    return Packet<S>(
+        _mm256_blendv_ps(_mm256_set1_ps(rest), _mm256_maskload_ps(from, mask), _mm256_castsi256_ps(mask)), 0);
+  }
 #endif
   alignas(64) S values[Packet<S>::size];
   for (int lane = 0; lane < Packet<S>::size; ++lane)
@@ -319,6 +326,24 @@ EIGEN_STRONG_INLINE void store_partial(T* to, Packet<S> value, std::int64_t coun
     return;
   } else if constexpr (std::is_same_v<S, double> && std::is_same_v<T, double>) {
     _mm512_mask_storeu_pd(to, static_cast<__mmask8>(mask), value.raw);
+    return;
+  }
+#elif defined(EIGEN_VECTORIZE_AVX2) && !defined(EIGEN_VECTORIZE_AVX512)
+  if constexpr (std::is_same_v<S, float> && std::is_same_v<T, float>) {
+    if (count == Packet<S>::size) return store(to, value);
+    // Masked stores are slow on AMD processors.
+    __m128 lanes = _mm256_castps256_ps128(value.raw);
+    if (count & 4) {
+      _mm_storeu_ps(to, lanes);
+      lanes = _mm256_extractf128_ps(value.raw, 1);
+      to += 4;
+    }
+    if (count & 2) {
+      _mm_storel_pi(reinterpret_cast<__m64*>(to), lanes);
+      lanes = _mm_movehl_ps(lanes, lanes);
+      to += 2;
+    }
+    if (count & 1) _mm_store_ss(to, lanes);
     return;
   }
 #endif
