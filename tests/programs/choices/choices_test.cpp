@@ -101,9 +101,9 @@ TEST_CASE("every rule is said in the words of command lines too") {
   check(detail::Rules{});
 }
 
-TEST_CASE("a default that depends on the precision is shown for each") {
+TEST_CASE("a default that depends on the precision or on the device is shown for each") {
   CHECK(cli::slot_default<slot::loss_scale>("cpu") == "none; fp16: dynamic");
-  CHECK(cli::slot_default<slot::reduction>("cpu") == "ordered");
+  CHECK(cli::slot_default<slot::reduction>("cpu") == "ordered; on cuda: fast");
 }
 
 TEST_CASE("the registry has every combination that engines run without a disk") {
