@@ -136,7 +136,7 @@ void declare(cli::CommandLine& line, Settings& settings) {
   line.path("--json", "FILE", settings.json, "write the plans here; - is stdout");
   line.toggle("--schedule", settings.schedule,
               "print the step of each recipe, entry by entry, as rank 0 runs it");
-  line.toggle("--brief", settings.brief, "print no rows, only what precedes and follows them");
+  line.toggle("--brief", settings.brief, "print the header, the picks and the notes, but no rows");
   line.toggle("--no-search", settings.no_search,
               "do not search for the largest batch and sequence, which takes most of the time");
   line.real("--search-time", settings.search_time,

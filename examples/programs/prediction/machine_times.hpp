@@ -130,9 +130,9 @@ class MachineTimes {
   /// measured entries of the same kind; the entries of nearest size count most. Between two measured numbers
   /// of ranks, the estimate is interpolated. Outside the measured range, times on the CPU grow with the
   /// number of ranks, because ranks share the cores. A computation of a kind that was not measured is guessed
-  /// from the other computations; with `scaling()`, it is guessed from those of the measured GPU and then
-  /// scaled, so that a GPU with lower rates is never predicted to be the faster one. Returns nullopt if no
-  /// entry of a suitable kind was measured.
+  /// from the other computations. With `scaling()`, it is guessed from computations of the measured GPU and
+  /// then scaled, so that a GPU with lower rates is never predicted to be the faster one. Returns nullopt if
+  /// no entry of a suitable kind was measured.
   std::optional<Estimate> seconds(Cost const& cost, std::string_view precision, int ranks) const;
 
   /// Returns the predicted time of a training step of the plan. `costs` are the costs of its entries. The

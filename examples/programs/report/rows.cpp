@@ -248,7 +248,8 @@ void name_sources(std::vector<Source>& sources) {
 void check_rate(Row& row, Source& source) {
   auto const& rate = row[Number::median_tokens_per_sec];
   if (!row.ok() || !rate || *rate > 0.0) return;
-  std::string const text = "its rate is " + cli::shortest(*rate) + " tokens/s, which is no measurement";
+  std::string const text =
+      "its rate is " + cli::shortest(*rate) + " tokens/s, but a measured rate is above 0";
   row[Word::status] = "failed";
   row[Word::reason] = text;
   row[Word::verdict].clear();

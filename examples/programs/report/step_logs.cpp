@@ -102,7 +102,8 @@ Log read_log(fs::path const& file, std::size_t warmup) {
     if (memory) log.memory = std::max(log.memory.value_or(0.0), *memory);
     if (value("skipped").value_or(0.0) != 0.0) ++log.skipped;
     if (log.steps <= warmup || !seconds || !rate || !(*seconds > 0.0)) continue;
-    if (!(*rate > 0.0)) fail("tokens_per_sec is " + cli::shortest(*rate) + ", which is no measurement");
+    if (!(*rate > 0.0))
+      fail("tokens_per_sec is " + cli::shortest(*rate) + ", but a measured rate is above 0");
     log.seconds.push_back(*seconds);
     log.tokens += *seconds * *rate;
   }

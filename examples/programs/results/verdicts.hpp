@@ -130,7 +130,7 @@ std::string slow_disk_text(std::optional<double> gb_per_s);
 
 /// Returns the index of the completed row with the highest rate. If several rows have the same program, only
 /// the row that represents them counts. Rows that other programs disturbed count only if no other row is
-/// left. A rate that is not above 0 is no measurement, so a row with such a rate does not count as completed.
+/// left. A measured rate is above 0, so a row with another rate does not count as completed.
 /// Returns nullopt if no row was completed.
 std::optional<std::size_t> fastest_row(std::span<Row const> rows);
 

@@ -323,7 +323,8 @@ class Transport {
     return {};
   }
 
-  /// Returns what is known of a group. Later calls for other groups make the reference invalid.
+  /// Returns the element of `groups_` for a group. Adds one if there is none. Later calls for other groups
+  /// make the reference invalid.
   Known& known_group(ProcessGroup const& group) {
     for (Known& known : groups_)
       if (known.group.same(group)) return known;

@@ -40,7 +40,7 @@ inline affinity::Cores part_of(affinity::Cores const& cores, int index, int coun
   return part;
 }
 
-/// NUMA nodes with those of their cores that are in an affinity mask.
+/// NUMA nodes with the cores of each node that are in an affinity mask.
 using NodeCores = std::vector<std::pair<int, affinity::Cores>>;
 
 /// Returns the cores of the node `node`, or no cores if `nodes` does not have the node.
@@ -84,7 +84,7 @@ inline affinity::Cores share_of(BindThreads bind, NodeCores const& nodes, std::v
 }
 
 /// Throws Error(config) if the ranks have more threads than cores and each thread should have its own core.
-/// `cores` are the cores and threads of the rank `rank`, and the other arguments are those of `share_of`.
+/// `cores` are the cores and threads of the rank `rank`, and the other arguments are as in `share_of`.
 inline void check_cores(RankCores const& cores, NodeCores const& nodes, std::vector<int> const& near,
                         int index, int rank) {
   if (cores.threads <= static_cast<int>(cores.share.size())) return;

@@ -156,7 +156,8 @@ TEST_CASE("rows that did not run have the speed-up of their predicted rates in b
   std::string text = cli::published_text({one, two}, {"scaling-gpt2"}, "", {});
   CHECK(holds(text, "1.910  (1.900)"));
   CHECK(holds(text, "1.0  (1.000)"));
-  // Without a prediction for one rank there is no speed-up, and a measured row needs a measured one.
+  // A predicted speed-up needs a prediction for one rank. A measured speed-up needs a measured row of one
+  // rank.
   CHECK(holds(cli::published_text({two}, {"scaling-gpt2"}, "", {}), "1.910     -"));
   two["status"] = "ok";
   two["scaling_efficiency"] = 0.5;

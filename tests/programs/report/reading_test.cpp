@@ -332,7 +332,8 @@ TEST_CASE("report: a row with a rate of 0 counts as failed, and a note says so")
   CHECK_FALSE(inputs.rows[0][Number::efficiency]);
   REQUIRE(inputs.sources[0].notes.size() == 1);
   CHECK(inputs.sources[0].notes[0] ==
-        "row zs0 counts as failed: its rate is 0 tokens/s, which is no measurement; measure it again, or "
+        "row zs0 counts as failed: its rate is 0 tokens/s, but a measured rate is above 0; measure it again, "
+        "or "
         "correct the file");
   std::string text;
   for (std::string const& line : verdict(inputs)) text += line + "\n";
@@ -343,7 +344,7 @@ TEST_CASE("report: a row with a rate of 0 counts as failed, and a note says so")
                   tessera::Error const&);
 }
 
-TEST_CASE("report: verdicts of files without them are those of compare, also with --reduction and offload") {
+TEST_CASE("report: files without verdicts get the verdicts of compare, also with --reduction and offload") {
   Folder const folder;
   auto const row = [](char const* name, std::string const& more) {
     return std::string(R"({"experiment": ")") + name +
