@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// expect: tessera: an argument of Trainer is not a policy. After the model, every argument answers one slot.
+// expect: tessera: an argument of Trainer is not a policy. After the model, every argument fills one slot.
 // Pass policies such as ZeroStage<2> or Precision<half>, and numbers to the constructor. See
 // docs/policies/README.md.
 #include "support.hpp"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// expect: tessera: a policy answers a slot that is not in the list of slots. Only listed slots are read. Name
-// a listed slot as policy_slot, or add the new one to policy/list.hpp. See docs/how-to/add-a-policy.md.
+// expect: tessera: a policy is for a slot that is not in the list of slots. Only listed slots are read. Set
+// its policy_slot to a listed slot, or add the new slot to policy/list.hpp. See docs/how-to/add-a-policy.md.
 #include "support.hpp"
 
 namespace ts = tessera;

@@ -98,7 +98,8 @@ TEST_CASE("a family that does not fit the list is refused in words") {
   family.models = {};
   family.keys[0].divides = "heads";
   CHECK(refusal(family) ==
-        "model family 'other': key 'layers' divides 'heads', which is not a key of this family; name one of "
+        "model family 'other': key 'layers' must be a divisor of 'heads', which is not a key of this family; "
+        "name one of "
         "its keys");
   family.keys[0].divides = {};
   family.hub.model_type = "other";

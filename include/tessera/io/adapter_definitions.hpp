@@ -141,8 +141,8 @@ struct AdapterWeights::State {
       std::string const parameter =
           layer->first + std::string(which == 'A' ? detail::lora_a : detail::lora_b);
       if (!tensors.emplace(parameter, entry.name).second)
-        fail("holds " + files::printable(entry.name) + " twice, also as " +
-             files::printable(tensors.at(parameter)) + "; keep one of them");
+        fail("has the same tensor under two names, " + files::printable(tensors.at(parameter)) + " and " +
+             files::printable(entry.name) + "; keep one of them");
       names[layer->first] = module;
       if (entry.type != "F32" && entry.type != "F16" && entry.type != "BF16" && entry.type != "F64")
         mistyped.push_back(files::printable(entry.name) + " is " + std::string(entry.type));

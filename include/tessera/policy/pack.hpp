@@ -30,7 +30,7 @@ template <class Offender>
 struct not_a_policy {
   static_assert(
       never<Offender>,
-      "tessera: an argument of Trainer is not a policy. After the model, every argument answers one slot. "
+      "tessera: an argument of Trainer is not a policy. After the model, every argument fills one slot. "
       "Pass policies such as ZeroStage<2> or Precision<half>, and numbers to the constructor. See "
       "docs/policies/README.md.");
 };
@@ -38,8 +38,9 @@ template <class Offender>
 struct unknown_slot {
   static_assert(
       never<Offender>,
-      "tessera: a policy answers a slot that is not in the list of slots. Only listed slots are read. Name a "
-      "listed slot as policy_slot, or add the new one to policy/list.hpp. See docs/how-to/add-a-policy.md.");
+      "tessera: a policy is for a slot that is not in the list of slots. Only listed slots are read. Set its "
+      "policy_slot to a listed slot, or add the new slot to policy/list.hpp. See "
+      "docs/how-to/add-a-policy.md.");
 };
 template <class Offender>
 struct incomplete_policy {

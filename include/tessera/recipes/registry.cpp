@@ -209,7 +209,7 @@ bool register_model_family(ModelFamily family) {
     bool const found = std::any_of(family.keys.begin(), family.keys.end(),
                                    [&](ModelKey const& other) { return other.name == key.divides; });
     if (!key.divides.empty() && !found)
-      refuse("key '" + key.name + "' divides '" + key.divides +
+      refuse("key '" + key.name + "' must be a divisor of '" + key.divides +
              "', which is not a key of this family; name one of its keys");
   }
   for (NamedModel const& model : family.models) {

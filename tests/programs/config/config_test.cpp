@@ -332,7 +332,7 @@ TEST_CASE("values and keys that DeepSpeed converts, and those that it passes ove
               "train_batch_size is \"8\"; give a whole number from 1 to 2147483647"));
   CHECK(
       holds(refusal(R"({"train_batch_size": 8, "dump_state": "no"})"), "dump_state is \"no\"; give true or"));
-  // As in DeepSpeed, fewer than 2 warm-up steps count as 2.
+  // DeepSpeed raises a warm-up of fewer than 2 steps to 2. The schedule does this, not the flag.
   CHECK(
       with(R"("scheduler": {"type": "WarmupLR", "params": {"warmup_num_steps": 0}})").at("--warmup-steps") ==
       "0");

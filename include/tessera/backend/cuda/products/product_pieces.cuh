@@ -410,8 +410,9 @@ inline bool suits_planes(std::int64_t rows, std::int64_t columns, std::int64_t d
   return busy && 16 * rows * columns >= 3 * tiles * PieceTiles::part_bytes;
 }
 
-/// Whether finish_parts adds the residual end.pre. It can do so only if all tiles are shared, because it does
-/// not run on the other tiles.
+/// Whether finish_parts adds the residual end.pre. A tile is split if several thread blocks each compute a
+/// part of its depth. finish_parts runs only on split tiles, so it can add the residual only if all tiles are
+/// split.
 inline bool adds_to_parts(PieceEnd const& end, int terms, std::size_t bytes) {
   PieceWork const work = work_of_pieces(end.rows, end.columns, end.depth, terms, bytes);
   return work.shared() > 0 && work.unshared == 0;
