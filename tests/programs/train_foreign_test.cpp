@@ -90,7 +90,7 @@ TEST_CASE(
       4 | FLAG hub | hub)"));
   sh.refuses(sh.model, R"(
       4 | --init old.pt | old.pt: is a pickle
-      4 | --init long.safetensors | long.safetensors: the header claims 66176 bytes
+      4 | --init long.safetensors | long.safetensors: its first 8 bytes say that the header has 66176 bytes
       4 | --checkpoint gpt --resume | gpt/ckpt.pt: is a pickle
       4 | --init other.npz | other.npz)");
   // `train` also refuses a pickle in a folder that has a config.json. `train` starts from the initial weights

@@ -390,8 +390,9 @@ class Single final : public Transport {
   std::atomic<std::uint64_t> own_word_{0};
 };
 
-/// A transport that does not communicate. It reports each collective to a recorder, with its name and the
-/// bytes of one piece, and does not touch the buffers.
+/// A transport that does not communicate and does not touch the buffers. It reports each collective to a
+/// recorder, with its name and Request::bytes: the size in bytes of the whole buffer of an all_reduce or a
+/// broadcast, and of one rank's part in the other collectives.
 class RecordingTransport final : public Transport {
  public:
   RecordingTransport(int rank, int world, Recorder& recorder)

@@ -276,11 +276,11 @@ TESSERA_INLINE SafetensorsHeader parse_safetensors(std::span<std::byte const> by
          " bytes, and the length of the header alone takes 8");
   std::memcpy(&length, bytes.data(), sizeof length);
   if (length > detail::safetensors_header_limit)
-    fail("the header claims " + std::to_string(length) + " bytes, the limit is " +
+    fail("its first 8 bytes say that the header has " + std::to_string(length) + " bytes, the limit is " +
          std::to_string(detail::safetensors_header_limit) + "; this is probably not a safetensors file");
   if (length > bytes.size() - sizeof length)
-    fail("the header claims " + std::to_string(length) + " bytes, the file holds " +
-         std::to_string(size - sizeof length) + " after its length; it is cut short");
+    fail("its first 8 bytes say that the header has " + std::to_string(length) + " bytes, but only " +
+         std::to_string(size - sizeof length) + " bytes follow; the file is cut short");
   auto const* const text = reinterpret_cast<char const*>(bytes.data() + sizeof length);
   std::string_view const json(text, length);
   constexpr std::string_view white_space = " \t\n\r";

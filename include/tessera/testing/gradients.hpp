@@ -245,8 +245,9 @@ class Probed {
       probe_->fill_poison(statistics[index]);
     }
   }
-  /// Fills the gradients of a unit with poison, in the first backward function that gets them. Skips
-  /// parameters that other units borrow, because these units may already have written their gradients there.
+  /// Fills the gradients of a unit with poison before the first backward function that writes them. Skips
+  /// parameters that other units borrow, because these units have possibly already written their gradients of
+  /// them.
   template <class Place, class T>
   void poison_gradients(int unit, Pass<Place, T> const& pass) const {
     for (int index = 0; index < static_cast<int>(pass.gradients.size()); ++index) {

@@ -119,11 +119,11 @@ TEST_CASE("a damaged file is refused with file and tensor and numbers") {
     CHECK_ERROR(data, ts::SafetensorsFile::open(folder.path()), "is a folder");
     CHECK_ERROR(data, raw(""), "bad.safetensors", "holds 0 bytes");
     CHECK_ERROR(data, raw("1234567"), "holds 7 bytes", "the length of the header alone takes 8");
-    CHECK_ERROR(data, raw(bytes_of(std::uint64_t{100}) + "{}"), "claims 100 bytes",
-                "holds 2 after its length", "cut short");
-    CHECK_ERROR(data, raw(bytes_of(std::uint64_t{100'000'001}) + "{}"), "claims 100000001 bytes",
+    CHECK_ERROR(data, raw(bytes_of(std::uint64_t{100}) + "{}"), "the header has 100 bytes",
+                "only 2 bytes follow", "cut short");
+    CHECK_ERROR(data, raw(bytes_of(std::uint64_t{100'000'001}) + "{}"), "has 100000001 bytes",
                 "limit is 100000000");
-    CHECK_ERROR(data, raw(bytes_of(~std::uint64_t{0}) + "{}"), "claims 18446744073709551615 bytes");
+    CHECK_ERROR(data, raw(bytes_of(~std::uint64_t{0}) + "{}"), "has 18446744073709551615 bytes");
     CHECK_ERROR(data, raw(bytes_of(std::uint64_t{0})), "does not begin with {");
     CHECK_ERROR(data, open("\f{}", 0), "does not begin with {");
     CHECK_ERROR(data, open("\xef\xbb\xbf{}", 0), "does not begin with {");
