@@ -138,7 +138,9 @@ TEST_CASE("support matrix: errors planted into weights, losses and rows of compa
 
 TEST_CASE("support matrix: pages, files and builds that do not match, and wrong command lines are errors") {
   Matrix const sh;
-  sh.ends("0 | \"$BIN\" out --families opt --stages zs0 --precisions fp32 --offloads none --recompute none");
+  sh.ends(
+      "0 | \"$BIN\" out --families opt --stages zs0 --precisions fp32 --offloads none --recompute none "
+      "--commit opt");
   std::string const page = sh.text("out/support-matrix.md"), json = sh.text("out/support-matrix.json");
   sh.write("out/support-matrix.md", page + "by hand\n");
   sh.ends("1 | --check \"$BIN\" out | support-matrix.md differs from | by hand");
