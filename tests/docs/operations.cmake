@@ -24,6 +24,7 @@ foreach(header IN LISTS headers)
   endforeach()
 endforeach()
 if(missing OR count LESS 30)
-  message(FATAL_ERROR "${count} operations; the table of ${PAGE} has no row for:${missing}")
+  # CMake wraps a line of a message unless it starts with a space.
+  message(FATAL_ERROR "  ${count} operations; the table of ${PAGE} has no row for:${missing}")
 endif()
 message(STATUS "${count} operations are in the table")
