@@ -71,7 +71,7 @@ void measure(benchmark::State& state, Load const& load, int ranks, int accumulat
       if (!comm.is_root()) return;
       // Returns the planned memory, which is exactly the peak memory.
       auto const planned = [&](ts::Tier tier) {
-        return static_cast<double>(trainer->plan().arena_bytes[static_cast<std::size_t>(tier)]);
+        return static_cast<double>(ts::bytes_on(tier, trainer->plan().arena_bytes));
       };
       device_bytes = planned(ts::Tier::device);
       host_bytes = planned(ts::Tier::host);

@@ -78,9 +78,9 @@ class EndNote {
   }
   ~EndNote() {
     totals_.peak_device = trainer_.peak_bytes(Tier::device);
-    totals_.arena_device = trainer_.plan().arena_bytes[static_cast<std::size_t>(Tier::device)];
+    totals_.arena_device = bytes_on(Tier::device, trainer_.plan().arena_bytes);
     totals_.attention = trainer_.attention_ran();
-    totals_.arena_host = trainer_.plan().arena_bytes[static_cast<std::size_t>(Tier::host)];
+    totals_.arena_host = bytes_on(Tier::host, trainer_.plan().arena_bytes);
     FileUse const use = trainer_.file_use();
     totals_.peak_nvme = trainer_.peak_bytes(Tier::nvme);
     totals_.nvme_read += use.bytes.read;
@@ -397,9 +397,9 @@ void add_plan(Measured& row, Point const& point, TrainerOptions const& options, 
   StepShape const shape =
       step_shape(point.recipe, cli::options_of(point, options), 0, point.world(), cli::ranks_on_host());
   StepPlan const plan = make_plan(std::move(list), point.recipe, shape);
-  row.planned_device = plan.arena_bytes[static_cast<std::size_t>(Tier::device)];
-  row.planned_host = plan.arena_bytes[static_cast<std::size_t>(Tier::host)];
-  row.planned_nvme = plan.arena_bytes[static_cast<std::size_t>(Tier::nvme)];
+  row.planned_device = bytes_on(Tier::device, plan.arena_bytes);
+  row.planned_host = bytes_on(Tier::host, plan.arena_bytes);
+  row.planned_nvme = bytes_on(Tier::nvme, plan.arena_bytes);
   row.schedule_hash = hexadecimal(hash_of(plan.train.schedule));
   if (!refuse) return;
   MemoryLimit const limit = memory_limit(point.recipe.device, options);

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <iostream>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -83,28 +84,24 @@ std::optional<double> filled(Verdict& verdict, char const* place, std::int64_t b
 /// Grades the memory in which parameters, gradients and optimizer state are stored: on the device, in host
 /// memory or on NVMe. Adds the grade to `verdict`.
 void judge_state(Verdict& verdict, Planned const& row) {
-  auto const disk = static_cast<std::size_t>(Tier::nvme), memory = static_cast<std::size_t>(Tier::host);
-  std::array<std::int64_t, tier_count> state{};
-  std::int64_t all = 0, weights = 0;
+  std::int64_t all = 0, disk = 0, memory = 0, weights = 0;
   for (MemoryCategory const& category : row.memory.categories) {
     if (category.name != "parameters" && category.name != "gradients" && category.name != "optimizer")
       continue;
-    for (std::size_t tier = 0; tier < tier_count; ++tier) all += category.bytes[tier];
-    state[disk] += category.bytes[disk];
-    state[memory] += category.bytes[memory];
-    if (category.name == "parameters") weights = category.bytes[memory];
+    all = std::accumulate(category.bytes.begin(), category.bytes.end(), all);
+    disk += bytes_on(Tier::nvme, category.bytes);
+    memory += bytes_on(Tier::host, category.bytes);
+    if (category.name == "parameters") weights = bytes_on(Tier::host, category.bytes);
   }
   if (!info_of(row.point.recipe.device).own_memory)
-    state[memory] = weights = 0;  // on the CPU the devices use host memory, so this state is not offloaded
-  verdict.behind_link_pct = percent_of(state[disk] + state[memory], all);
-  if (state[disk] > 0)
-    verdict.count(Class::poor, percent(percent_of(state[disk], all)) + " of the state is on NVMe");
-  if (state[memory] > 0)
+    memory = weights = 0;  // on the CPU the devices use host memory, so this state is not offloaded
+  verdict.behind_link_pct = percent_of(disk + memory, all);
+  if (disk > 0) verdict.count(Class::poor, percent(percent_of(disk, all)) + " of the state is on NVMe");
+  if (memory > 0)
     verdict.count(weights > 0 ? Class::fair : Class::good,
-                  percent(percent_of(state[memory], all)) +
-                      " of the state is in host memory, behind the link" +
+                  percent(percent_of(memory, all)) + " of the state is in host memory, behind the link" +
                       (weights > 0 ? ", including weights" : ""));
-  if (state[disk] + state[memory] == 0)
+  if (disk + memory == 0)
     verdict.count(Class::excellent, info_of(row.point.recipe.device).own_memory
                                         ? "all state is on the device"
                                         : "all state is in host memory, which is the memory of the devices");

@@ -51,14 +51,7 @@ struct Planned {
   std::string unnamed() const;
   /// Returns the bytes of rank 0 in a memory tier. For the tier `host`, returns the sum over all tiers in
   /// host memory.
-  std::int64_t on(Tier tier) const {
-    std::int64_t bytes = 0;
-    for (std::size_t at = 0; at < tier_count; ++at)
-      if (Tier const other{static_cast<std::uint8_t>(at)};
-          other == tier || (tier == Tier::host && in_host_memory(other)))
-        bytes += memory.total[at];
-    return bytes;
-  }
+  std::int64_t on(Tier tier) const { return bytes_on(tier, memory.total); }
 };
 
 /// Plans one row, without the searches of `search_largest`. Allocates no memory for the model. If the row

@@ -89,10 +89,7 @@ class Training {
     }
     int const ranks = static_cast<int>(settings_.relation.ranks);
     figures_.prepare(settings_.recipe, ranks);
-    RunOptions options;
-    options.stuck = &exit_stuck;
-    run_ranks(
-        settings_.recipe, ranks, [this](comm::Comm& comm) { train(comm); }, options);
+    run_ranks(settings_.recipe, ranks, [this](comm::Comm& comm) { train(comm); }, {.stuck = &exit_stuck});
     if (data_error_ && !is_first_process()) return tessera::exit_code(data_error_->kind());
     if (data_error_)
       throw Error(data_error_->kind(),
@@ -422,8 +419,8 @@ class Training {
 
   /// Opens the log and the event file. Throws if this fails, since no training is lost yet.
   void begin(AnyTrainer const& trainer) {
-    std::int64_t const device = trainer.plan().arena_bytes[static_cast<std::size_t>(Tier::device)];
-    std::int64_t const host = trainer.plan().arena_bytes[static_cast<std::size_t>(Tier::host)];
+    std::int64_t const device = bytes_on(Tier::device, trainer.plan().arena_bytes);
+    std::int64_t const host = bytes_on(Tier::host, trainer.plan().arena_bytes);
     std::int64_t const nvme = trainer.plan().file_bytes();
     std::string const engine = trainer.file_use().engine;
     say("memory of rank 0: " + bytes_text(device) + (host > 0 ? ", on the host " + bytes_text(host) : "") +
@@ -498,6 +495,7 @@ class Training {
       logged_ = report.step;
     });
     to_events([&](EventFile& events) {
+      auto const peak = [this](Tier tier) { return trainer_->peak_bytes(tier); };
       events.scalars(report.step, {{"train/loss", report.loss},
                                    {"train/grad_norm", report.grad_norm},
                                    {"train/learning_rate", report.learning_rate},
@@ -505,8 +503,8 @@ class Training {
                                    {"train/skipped", report.skipped ? 1.0 : 0.0},
                                    {"train/tokens_per_sec", rate},
                                    {"train/step_ms", report.seconds * 1e3},
-                                   {"memory/device_mb", mebibytes(trainer_->peak_bytes(Tier::device))},
-                                   {"memory/host_mb", mebibytes(trainer_->peak_bytes(Tier::host))}});
+                                   {"memory/device_mb", mebibytes(bytes_on(Tier::device, peak))},
+                                   {"memory/host_mb", mebibytes(bytes_on(Tier::host, peak))}});
     });
     std::optional<results::EpochLogRow> const epoch = epoch_ ? epoch_->add(report) : std::nullopt;
     if (epoch) to_log([&](JsonlLog& log) { log.note(epoch_json(*epoch)); });

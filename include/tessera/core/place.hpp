@@ -74,6 +74,21 @@ constexpr bool has_addresses(Tier tier) { return info_of(tier).has_addresses; }
 constexpr Tier worked_on(Tier tier) { return info_of(tier).worked_on; }
 /// Whether a tier is host memory separate from the memory of the device.
 constexpr bool in_host_memory(Tier tier) { return has_addresses(tier) && tier != Tier::device; }
+/// Returns the bytes that reports show for a tier. `bytes_of` returns the bytes of one tier. For `host`, the
+/// result is the sum over all tiers in host memory.
+template <class BytesOf>
+constexpr std::int64_t bytes_on(Tier tier, BytesOf const& bytes_of) {
+  std::int64_t sum = 0;
+  for (std::size_t at = 0; at < tier_count; ++at)
+    if (Tier const other{static_cast<std::uint8_t>(at)};
+        other == tier || (tier == Tier::host && in_host_memory(other)))
+      sum += bytes_of(other);
+  return sum;
+}
+/// The same for an array with the bytes of each tier.
+constexpr std::int64_t bytes_on(Tier tier, std::array<std::int64_t, tier_count> const& bytes) {
+  return bytes_on(tier, [&](Tier other) { return bytes[static_cast<std::size_t>(other)]; });
+}
 
 /// The places: devices and memory tiers as types, for policies such as On<Cuda> and Offload<Nvme>. A place in
 /// On<...> needs the member `device`. A place in Offload<...> needs the member `offload_tier`, the memory

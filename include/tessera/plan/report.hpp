@@ -165,13 +165,11 @@ inline Footprint footprint(UnitLister const& units, RecipeTable const& recipe, S
                            StepPlan const* known = nullptr) {
   Footprint sum;
   auto const add = [&](StepPlan const& plan, std::int64_t ranks) {
-    std::int64_t const on_device = plan.arena_bytes[static_cast<std::size_t>(Tier::device)];
-    std::int64_t on_host = 0;
-    for (std::size_t tier = 0; tier < tier_count; ++tier)
-      if (in_host_memory(Tier{static_cast<std::uint8_t>(tier)})) on_host += plan.arena_bytes[tier];
+    std::int64_t const on_device = bytes_on(Tier::device, plan.arena_bytes);
+    std::int64_t const on_host = bytes_on(Tier::host, plan.arena_bytes);
     sum.device = std::max(sum.device, on_device);
     sum.host += ranks * (shape.own_memory ? on_host : on_device + on_host);
-    sum.nvme += ranks * plan.arena_bytes[static_cast<std::size_t>(Tier::nvme)];
+    sum.nvme += ranks * bytes_on(Tier::nvme, plan.arena_bytes);
     sum.total += ranks * (on_device + on_host);
   };
   auto const plan_of = [&](int rank) {

@@ -39,7 +39,10 @@ int main(int, char** argv) {
       std::cout << ts::name_of(tier) << ": " << (report.total[at] > 0 ? "some" : "no") << " bytes\n";
       if (ts::has_addresses(tier)) in_host_memory += report.total[at];
     }
-    bool const all = ts::footprint(units, recipe, shape).host == 2 * in_host_memory;
+    bool const all =
+        ts::footprint(units, recipe, shape).host == 2 * in_host_memory &&
+        ts::bytes_on(ts::Tier::device, plan.arena_bytes) + ts::bytes_on(ts::Tier::host, plan.arena_bytes) ==
+            in_host_memory;
     std::cout << "mistake: '" << ts::mistake_in(plan, plan.train)
               << "'\nfootprint: " << (all ? "all" : "not all") << " tiers\n";
     ts::StepMemory<ts::Cpu> const memory(plan);
