@@ -130,5 +130,6 @@ TEST_CASE("compare nvme: the default selection has fewer rows than --full, and a
   CHECK(some.size() < all.size());
   shows(text, "rows +" + std::to_string(some.size()) + " of " + count + R"(: [^\n]*--full)");
   CHECK(pairs_of_choices(some) == pairs);
+  shows(sh.passes("compare --help"), "--pairs +" + std::to_string(some.size()) + " of these: every sharding");
   sh.leaves_nothing();
 }

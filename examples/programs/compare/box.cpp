@@ -27,12 +27,8 @@ std::string rows_text(Settings const& settings, std::size_t rows) {
   if (settings.minute)
     return std::to_string(rows) + " that fit into a minute: the stages, and two offloads; --full trains all";
   if (!settings.matrix.selection) return std::to_string(rows);
-  auto const& slots = settings.matrix.slots;
-  std::size_t const offloads = slots.of<slot::offload>().size(),
-                    precisions = slots.of<slot::precision>().size();
-  // For each sharding, the selection has one row per precision without offload, and one row per offload other
-  // than "none". All combinations are precisions x offloads rows per sharding.
-  std::size_t const all = rows / (precisions + offloads - 1) * (precisions * offloads);
+  std::size_t const all =
+      rows / cli::recipe_count(settings.matrix, true) * cli::recipe_count(settings.matrix, false);
   return std::to_string(rows) + " of " + std::to_string(all) +
          ": every sharding without offload in every precision, and with each offload in one; --full trains "
          "all";

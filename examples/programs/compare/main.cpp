@@ -43,7 +43,7 @@ namespace {
 
 constexpr char examples[] = R"(Examples:
   compare                                           a first minute: the ZeRO stages, and two offloads
-  compare --pairs                                   45 recipes: every sharding with every precision and every offload
+  compare --pairs                                   every sharding with every precision and every offload
   compare --full                                    all their combinations
   compare --stages 0,1,2,3 --precisions bf16 --offloads none   the ZeRO stages in one precision
   compare --ranks 1,2,4 --stages 2 --precisions bf16 --offloads none --repeat 3   how ZeRO-2 scales, with a spread
@@ -65,7 +65,8 @@ void declare(cli::CommandLine& line, Settings& settings) {
   cli::add_matrix_flags(line, settings.matrix);
   line.toggle("--full", settings.full, "every recipe: all combinations of the lists above");
   line.toggle("--pairs", settings.pairs,
-              "45 of these: every sharding with every precision, and every sharding with every offload");
+              std::to_string(cli::recipe_count(settings.matrix, /*selection=*/true)) +
+                  " of these: every sharding with every precision, and every sharding with every offload");
   line.group("Length");
   line.integer("--steps,--num-steps", settings.steps, "timed optimizer steps of a row", 1, 1 << 30);
   line.integer("--warmup,--warmup-steps", settings.warmup, "untimed steps before them", 0, 1 << 30);

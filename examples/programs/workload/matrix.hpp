@@ -5,6 +5,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -367,6 +368,13 @@ inline std::vector<SlotNames> all_answers(MatrixFlags const& flags) {
 }
 
 }  // namespace detail
+
+/// Returns the number of recipes of one model and shape: of the recipes for which detail::is_selected is true
+/// if `selection`, otherwise of all recipes.
+inline std::size_t recipe_count(MatrixFlags flags, bool selection) {
+  flags.selection = selection;
+  return detail::all_answers(flags).size();
+}
 
 /// Returns all rows in the order of the table. `vocabulary` is the value of the flag --vocabulary (0: not
 /// given), and `text_vocabulary` is the vocabulary of the data. `missing` returns why this build cannot run a
