@@ -97,4 +97,10 @@ TEST_CASE("on a GPU, cuDNN refuses what it does not support and says why") {
       "cuDNN does not support bf16 attention with 1 x 64 positions, 2 heads of 1024 channels, 2 key "
       "heads (");
   check_refused(Input({1, 70, 4, 64, 2, 61, 131}), "these queries are a part of the positions");
+  // No kernel passes another type to cuDNN, so this case calls the interface.
+  CHECK(
+      cuda::CudnnAttention::maker()()->forward(
+          {.type = DType::f32, .samples = 1, .sequence = 64, .heads = 2, .head = 64}, {}, nullptr, {}) ==
+      "cuDNN does not support fp32 attention with 1 x 64 positions, 2 heads of 64 channels, 2 key heads (the "
+      "operands must be fp16 or bf16); use attention auto or fused");
 }

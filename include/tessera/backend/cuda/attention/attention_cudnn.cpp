@@ -246,9 +246,11 @@ class Cudnn final : public tessera::cuda::CudnnAttention {
            "); use attention auto or fused";
   }
 
-  /// Throws Failed if strides or addresses are not aligned. cuDNN's kernels load 16 bytes at a time and do
-  /// not check the alignment themselves.
+  /// Throws Failed if the operands are neither fp16 nor bf16, or if strides or addresses are not aligned.
+  /// cuDNN's kernels load 16 bytes at a time and do not check the alignment themselves.
   static void check(CudnnShape const& shape, CudnnOperands const& at) {
+    if (shape.type != tessera::DType::f16 && shape.type != tessera::DType::bf16)
+      throw Failed{"the operands must be fp16 or bf16"};
     for (std::int64_t const number :
          {shape.head, shape.q_stride, shape.kv_stride, shape.dq_stride, shape.dkv_stride})
       if (number % 8 != 0) throw Failed{"the channels of a head and the row strides must be multiples of 8"};

@@ -253,8 +253,21 @@ class MeasuredPlans final : public PlanChoice {
     return numbers;
   }
 
+  /// Returns the size of a value in bytes. Throws for a type that fill_operand and fill_cancelling do not
+  /// write, because a measurement would then read uninitialized operands.
   static std::size_t size_of_type(cudaDataType_t type) {
-    return type == CUDA_R_64F ? 8 : type == CUDA_R_32F ? 4 : 2;
+    switch (type) {
+      case CUDA_R_64F:
+        return 8;
+      case CUDA_R_32F:
+        return 4;
+      case CUDA_R_16F:
+      case CUDA_R_16BF:
+        return 2;
+      default:
+        throw Error(ErrorKind::unsupported,
+                    "fill_operand and fill_cancelling do not know the cudaDataType " + std::to_string(type));
+    }
   }
 
   /// Returns the fastest candidate whose results have the same bits as the results of the first candidate,
