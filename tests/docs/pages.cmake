@@ -4,6 +4,7 @@
 #   every block "cpp from=PATH" occurs in that file, except for white space; a line "// ..." matches any text
 #   every link leads to a file, and every path in backticks exists
 #   if a table row begins with a file, the file contains each name in the row
+#   if a table row has a link to a section of its page and then a file, this is the first file of the section
 #   every message in the tables of troubleshooting.md occurs in the sources; "..." matches any text
 cmake_minimum_required(VERSION 3.25)
 include("${CMAKE_CURRENT_LIST_DIR}/blocks.cmake")
@@ -29,6 +30,34 @@ function(find_pieces result separator pieces text)
   set(${result} "${missing}" PARENT_SCOPE)
 endfunction()
 
+# Sets `result` to the first file of the section of the page whose heading has this anchor: the file of the first table row that
+# begins with a file, or without such a row the first file in the text.
+function(first_file result prose anchor)
+  set(${result} "none" PARENT_SCOPE)
+  string(REGEX MATCHALL "\n#+ [^\n]*" headings "${prose}")
+  foreach(heading IN LISTS headings)
+    string(REGEX REPLACE "^\n#+ " "" name "${heading}")
+    string(TOLOWER "${name}" name)
+    string(REGEX REPLACE "[^a-z0-9 _-]" "" name "${name}")
+    string(REPLACE " " "-" name "${name}")
+    if(NOT name STREQUAL anchor)
+      continue()
+    endif()
+    string(FIND "${prose}" "${heading}\n" begin)
+    string(LENGTH "${heading}" length)
+    math(EXPR begin "${begin} + ${length}")
+    string(SUBSTRING "${prose}" ${begin} -1 section)
+    string(FIND "${section}" "\n#" end)
+    string(SUBSTRING "${section}" 0 ${end} section)
+    if(section MATCHES "\n\\| `(${paths})`")
+      set(${result} "${CMAKE_MATCH_1}" PARENT_SCOPE)
+    elseif(section MATCHES "`(${paths})`")
+      set(${result} "${CMAKE_MATCH_1}" PARENT_SCOPE)
+    endif()
+    return()
+  endforeach()
+endfunction()
+
 # Collects the string literals of the sources, with adjacent literals joined, and the comments "tessera: ...", which compilers
 # print. Drops lines without either, four fifths of the text, since each search copies it. A file with a raw literal is kept
 # unchanged.
@@ -48,6 +77,7 @@ function(read_literals result)
   endforeach()
   set(${result} "${literals}" PARENT_SCOPE)
 endfunction()
+set(paths "(include|tests|examples|docs|benchmarks|cmake|\\.ci)/[A-Za-z0-9_./-]*")
 set(literals "")  # read when the first page with messages is checked
 
 if(NOT PAGES)
@@ -101,7 +131,7 @@ foreach(page IN LISTS pages)
       string(APPEND complaints "\n  ${name}: links to ${link}, which does not exist")
     endif()
   endforeach()
-  string(REGEX MATCHALL "`(include|tests|examples|docs|benchmarks|cmake|\\.ci)/[A-Za-z0-9_./-]*`" found "${prose}")
+  string(REGEX MATCHALL "`${paths}`" found "${prose}")
   foreach(path IN LISTS found)
     string(REPLACE "`" "" path "${path}")
     if(NOT EXISTS "${ROOT}/${path}")
@@ -109,7 +139,16 @@ foreach(page IN LISTS pages)
     endif()
   endforeach()
 
-  set(paths "(include|tests|examples|docs|benchmarks|cmake|\\.ci)/[A-Za-z0-9_./-]*")
+  string(REGEX MATCHALL "\n\\|[^\n]*@close@\\(#[^)]*\\) \\| `${paths}`" found "${prose}")
+  foreach(row IN LISTS found)
+    string(REGEX REPLACE "^.*@close@\\(#([^)]*)\\) \\| `(${paths})`$" "\\1;\\2" row "${row}")
+    list(GET row 0 anchor)
+    list(GET row 1 file)
+    first_file(first "${prose}" "${anchor}")
+    if(NOT file STREQUAL first)
+      string(APPEND complaints "\n  ${name}: names ${file} for section #${anchor}, whose first file is ${first}")
+    endif()
+  endforeach()
   string(REGEX MATCHALL "\n\\| `${paths}` \\|[^\n]*" found "${prose}")
   foreach(row IN LISTS found)
     string(REGEX MATCHALL "`[^`]+`" words "${row}")

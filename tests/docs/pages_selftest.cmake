@@ -18,3 +18,11 @@ judge("[nowhere](nowhere.md)\n" "links to nowhere.md")
 judge("See `include/tessera/verse.hpp`.\n" "names include/tessera/verse.hpp")
 judge("| text |\n|---|\n| `a Comm wants ... transport` |\n" "no source says 'a Comm wants '")
 judge("| file |\n|---|\n| `${version}` | `verse_of` |\n" "version.hpp does not hold verse_of")
+
+# A table of sections names the first file of each section: the first file with a table row, or else the first file in the text.
+set(other "include/tessera/fwd.hpp")
+set(sections "\n## Two files\n\nText with `${other}`.\n\n| file |\n|---|\n| `${version}` |\n\n## A file, in text\n\nSee `${other}`.\n")
+judge("| [a](#two-files) | `${version}` |\n| [b](#a-file-in-text) | `${other}`, and `${version}` |\n${sections}" "")
+judge("| [a](#two-files) | `${other}` |\n${sections}" "names ${other} for section #two-files")
+judge("| [b](#a-file-in-text) | `${version}` |\n${sections}" "names ${version} for section #a-file-in-text")
+judge("| [c](#no-section) | `${version}` |\n${sections}" "whose first file is none")
