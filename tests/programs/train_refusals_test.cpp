@@ -18,6 +18,8 @@ TEST_CASE("train refusals: unknown flags and values name the nearest") {
       2 | --quiet=yes | --quiet takes no value
       2 | --product-plans | --product-plans needs a value
       2 | --stage 7 | --stage | '7'
+      2 | --gpus 65 | --gpus is 65; give a whole number from 1 to 64
+      2 | --ranks 65 | --ranks is 65; give
       2 | --stage -1 | --stage | '-1'
       2 | --precision fp17 | --precision | 'fp17' | fp16
       2 | --offload cpu_full_ | --offload | 'cpu_full_' | cpu_full

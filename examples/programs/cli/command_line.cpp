@@ -185,7 +185,7 @@ void CommandLine::toggle(std::string const& names, bool& value, std::string cons
   CLI::Option* const made = app_->add_flag_callback(
       names, [&value] { value = true; }, help);
   made->group(group_);
-  entries_.push_back({made, first_name(names), false, true, "", {}, {}});
+  entries_.push_back({made, first_name(names), false, true, "", first_name(names), {}, {}});
 }
 
 void CommandLine::settings_file(std::string const& names, std::string const& type, std::string const& help,
@@ -279,14 +279,15 @@ void CommandLine::declare(std::string const& names, std::string const& type, std
                           std::string const& help, bool several,
                           std::function<void(std::string const&, Names const&)> accept) {
   auto const set = [this, at = entries_.size(), accept = std::move(accept)](Names const& values) {
-    accept(entries_[at].where.empty() ? entries_[at].name : entries_[at].where, values);
+    accept(entries_[at].where.empty() ? entries_[at].spelled : entries_[at].where, values);
     return true;
   };
   CLI::Option* const made = app_->add_option(names, set, help);
   made->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   made->group(group_);
   made->option_text(type + (shown_default.empty() ? "" : " [" + shown_default + "]"));
-  entries_.push_back({made, first_name(names), several, false, shown_default, {}, {}});
+  std::string const name = first_name(names);
+  entries_.push_back({made, name, several, false, shown_default, name, {}, {}});
 }
 
 Names CommandLine::all_names() const {
@@ -362,6 +363,7 @@ void CommandLine::parse_words(Names const& words, std::string const& origin) {
         if (value.empty()) refuse(name + " has an empty value; give one, or leave the flag out");
     }
     give(*entry, std::move(values));
+    entry->spelled = name;
     entry->listed = origin;
     spelled_.push_back(name);
   }
