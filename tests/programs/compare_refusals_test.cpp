@@ -48,10 +48,10 @@ TEST_CASE("compare refusals: the message for an unknown choice has the nearest c
       2 | --order shufled | --order | 'shufled' | 'shuffled'
       2 | --schedule cosin | --schedule | 'cosin' | 'cosine'
       2 | --format row | --format | 'row' | 'rows'
-      2 | --model gpt2-mediun | --models | 'gpt2-mediun' | 'gpt2-medium'
-      2 | --model layers=1,channels=8 | --models | lacks heads
-      2 | --model layers=1,heads=1,channels=8,layers=2 | --models | lacks heads
-      2 | --model layers=1,heads=1,channels=0 | --models channels | 0
+      2 | --model gpt2-mediun | --model | 'gpt2-mediun' | 'gpt2-medium'
+      2 | --model layers=1,channels=8 | --model | lacks heads
+      2 | --model layers=1,heads=1,channels=8,layers=2 | --model | lacks heads
+      2 | --model layers=1,heads=1,channels=0 | --model channels | 0
       3 | --model layers=1,heads=3,channels=8 | 3 heads do not divide 8 channels | channels=6 and channels=9)");
   sh.refuses("compare --ranks 4" + Compare::brief, R"(
       3 | --mesh replicate=3 | --mesh replicate=3 | 4 ranks

@@ -112,7 +112,7 @@ TEST_CASE("fitness: wrong flags are refused") {
   Shell const sh;
   sh.refuses("info", R"(
       2 | --fitness | --fitness needs a model; give --model gpt2
-      2 | --fitness --model gpt2-xll | --models | 'gpt2-xll' | nearest is 'gpt2-xl'
+      2 | --fitness --model gpt2-xll | --model | 'gpt2-xll' | nearest is 'gpt2-xl'
       2 | --fitness --model gpt2 --memory much | --memory | 'much'
       2 | --fitness --model gpt2 --memroy 1GB | --memroy | --memory
       1 | --fitness --model gpt2 --json no/such/fit.json | no/such/fit.json
