@@ -9,6 +9,7 @@
 #include <functional>
 #include <string>
 #include <string_view>
+#include <unistd.h>
 
 #include "tessera/comm/communicator.hpp"
 #include "tessera/core/error.hpp"
@@ -77,6 +78,17 @@ inline std::string first_host(std::string_view list) {
 
 namespace detail {
 
+inline std::string host_name() {
+  char name[256] = {};
+  return ::gethostname(name, sizeof name - 1) == 0 && *name ? name : "an unnamed host";
+}
+
+/// Returns whether a script and not a launcher has started the ranks: it sets the variables of torchrun, but
+/// not those that only torchrun itself sets.
+inline bool started_by_script(LaunchEnvironment const& launch) {
+  return launch.source == "torchrun" && !launch.master_port_taken;
+}
+
 class LaunchReader {
  public:
   explicit LaunchReader(GetEnvironment const& get) : get_(get) {}
@@ -141,7 +153,8 @@ inline LaunchEnvironment read_ranks(LaunchReader const& read, LauncherNames cons
   launch.rank = read.need(names.rank, 0, max_ranks, names.source, seen);
   if (launch.rank >= launch.world)
     throw_error(ErrorKind::config, {names.rank, " is ", launch.rank, " but ", names.world, " is ",
-                                    launch.world, "; ranks run from 0 to ", launch.world - 1});
+                                    launch.world, " on ", host_name(), "; ranks run from 0 to ",
+                                    launch.world - 1, ", so correct ", names.rank, " or ", names.world});
   char const* local_rank = names.local_rank;
   if (names.optional && !read.has(local_rank)) local_rank = "SLURM_LOCALID";
   if (launch.world == 1) {  // the local rank selects the GPU of this process; -1 counts as not set

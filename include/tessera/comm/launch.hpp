@@ -55,13 +55,18 @@ class Launch {
     first_port_ = environment_.master_port > 0 ? environment_.master_port : 29500;
     if (environment_.master_port_taken) ++first_port_;
     if (environment_.master_address.empty())
-      throw Error(ErrorKind::config,
-                  describe(environment_) +
-                      " does not say where ranks meet; set MASTER_ADDR to the host of "
-                      "rank 0, and MASTER_PORT, on every rank",
-                  rank());
-    if (rank() == 0) serve();
-    join();
+      throw Error(
+          ErrorKind::config,
+          describe(environment_) + " on " + own_.member.host +
+              " does not say where ranks meet; set MASTER_ADDR to the host of rank 0, and MASTER_PORT, "
+              "on every rank, or for ranks on the CPUs of several hosts build the program with "
+              "-DTESSERA_MPI=ON",
+          rank());
+    detail::Addresses const addresses(environment_.master_address, own_.member.host);
+    if (rank() == 0)
+      lead(addresses);
+    else
+      join(addresses);
     progress_.resize(static_cast<std::size_t>(world()));
     receiver_ = std::thread([this] { receive(); });
   }
@@ -246,16 +251,48 @@ class Launch {
     return at <= 65535 ? at : at - 65536 + 1024;
   }
 
+  /// Starts the server, and joins it. Only rank 0 calls this function.
+  void lead(detail::Addresses const& addresses) {
+    bool const here = addresses.are_here();
+    serve(here ? ""
+               : "; the other ranks look for it at " + environment_.master_address +
+                     ", which is not an address of this host");
+    look_for_rank_0(addresses, here);
+    try {
+      join(detail::Addresses("127.0.0.1", own_.member.host));
+    } catch (Error const&) {
+      if (!here) look_for_rank_0(addresses, here);  // the other process may have started later
+      throw;
+    }
+  }
+
+  /// Looks for another process with rank 0 of this launch, in the ports from the first one to that of this
+  /// process. Throws Error(config) if there is one. `here` says whether `addresses` are those of this host.
+  void look_for_rank_0(detail::Addresses const& addresses, bool here) {
+    own_.looks = true;
+    for (int number = 0; number < most_ports; ++number) {
+      if (here && port(number) == served_) break;
+      int error = 0;
+      detail::Descriptor socket = addresses.connect(port(number), std::chrono::milliseconds(500), error);
+      if (socket)
+        greet(std::move(socket), {}, std::chrono::seconds(1));
+      else if (error != ECONNREFUSED)
+        break;
+      if (port(number) == served_) break;
+    }
+    own_.looks = false;
+  }
+
   /// Starts the server on rank 0. It listens on the first free port from `first_port_` on. The other ranks
-  /// try these ports in the same order.
-  void serve() {
+  /// try these ports in the same order. `remark` follows the port in error messages.
+  void serve(std::string const& remark) {
     for (int number = 0; number < most_ports; ++number) {
       detail::Descriptor listener = detail::listen_on(port(number));
       if (!listener) continue;
       served_ = port(number);
-      server_ =
-          std::make_unique<detail::RendezvousServer>(std::move(listener), own_, sentence({"port ", served_}),
-                                                     detail::launch_advice(environment_), options_);
+      server_ = std::make_unique<detail::RendezvousServer>(std::move(listener), own_,
+                                                           sentence({"port ", served_, remark}),
+                                                           detail::launch_advice(environment_), options_);
       return;
     }
     throw_error(ErrorKind::config,
@@ -264,10 +301,9 @@ class Launch {
                 0);
   }
 
-  void join() {
+  void join(detail::Addresses const& addresses) {
     auto const start = Clock::now();
     auto const deadline = start + std::chrono::duration_cast<Clock::duration>(options_.join_timeout);
-    detail::Addresses const addresses(served_ ? "127.0.0.1" : environment_.master_address);
     int error = 0;
     bool other_server = false;
     for (;;) {
@@ -285,31 +321,38 @@ class Launch {
           if (last != ECONNREFUSED) break;  // the host cannot be reached at any port
           continue;
         }
-        if (greet(std::move(socket), deadline)) return;
+        if (greet(std::move(socket), deadline, std::chrono::seconds(5))) return;
         other_server = true;
       }
       if (Clock::now() > deadline) break;
       std::this_thread::sleep_for(std::chrono::milliseconds(100));
     }
+    bool const unreachable = error && error != ECONNREFUSED;
+    std::string const advice =
+        unreachable
+            ? "set MASTER_ADDR to an address of rank 0's host, and check the network between it and " +
+                  own_.member.host
+            : detail::launch_advice(environment_) + detail::or_wait_longer;
     throw_error(ErrorKind::config,
-                {"rank ", rank(), " (", detail::in_words(own_.member), ") did not find rank 0 of ",
-                 environment_.source, " within ", detail::seconds_text(options_.join_timeout.count()), " at ",
-                 environment_.master_address, ", ports ", port(0), " to ", port(most_ports - 1), ": ",
-                 error && error != ECONNREFUSED ? std::strerror(error)
-                 : other_server                 ? "only other programs listen there"
-                                                : "no program listens there",
-                 "; ", detail::launch_advice(environment_)},
+                {"rank ", rank(), " (", detail::in_words(own_.member), ") did not find rank 0 within ",
+                 detail::seconds_text(options_.join_timeout.count()), " at ", environment_.master_address,
+                 ", ports ", port(0), " to ", port(most_ports - 1), ": ",
+                 unreachable    ? std::strerror(error)
+                 : other_server ? "only other programs listen there"
+                                : "no program listens there",
+                 "; ", advice},
                 0);
   }
 
   /// Introduces this process to the server at the other end of `socket`, and waits until all ranks have
   /// joined. Returns false if the server belongs to another program or launch. Throws Error(config) if the
-  /// server refuses this process or the launch fails.
-  bool greet(detail::Descriptor socket, Clock::time_point deadline) {
+  /// server refuses this process or the launch fails. A server that does not answer within `patience` belongs
+  /// to another program.
+  bool greet(detail::Descriptor socket, Clock::time_point deadline, std::chrono::seconds patience) {
     detail::Connection connection(std::move(socket));
     connection.send(own_.frame());
     bool accepted = false;
-    auto limit = Clock::now() + std::chrono::seconds(5);
+    auto limit = Clock::now() + patience;
     detail::FrameReader frame;
     for (;;) {
       if (!connection.take(frame)) {
@@ -439,7 +482,7 @@ class Launch {
   detail::Hello own_;
   /// The process id of the launcher. When the launcher ends, this process ends itself with SIGTERM. 0 if a
   /// script may have started the rank, because such a script may end before its ranks.
-  ::pid_t parent_ = environment_.source == "torchrun" && !environment_.master_port_taken ? 0 : ::getppid();
+  ::pid_t parent_ = detail::started_by_script(environment_) ? 0 : ::getppid();
   int first_port_ = 0;
   int served_ = 0;
   std::unique_ptr<detail::RendezvousServer> server_;

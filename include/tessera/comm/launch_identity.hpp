@@ -42,11 +42,6 @@ inline std::string machine_text() {
   return sentence({line_of("/proc/sys/kernel/random/boot_id"), ":", memory.st_dev, ":", processes.st_ino});
 }
 
-inline std::string host_name() {
-  char name[256] = {};
-  return ::gethostname(name, sizeof name - 1) == 0 && *name ? name : "an unnamed host";
-}
-
 /// Returns the build id of this program, a hash of the content that the linker stores in the program. Returns
 /// "" if the program has no build id.
 inline std::string build_id() {
@@ -95,15 +90,16 @@ inline void name_launch(LaunchEnvironment const& launch, GetEnvironment const& g
 /// with this launcher.
 inline std::string launch_advice(LaunchEnvironment const& launch) {
   std::string const count = std::to_string(launch.world);
-  std::string const later = ", or raise TESSERA_JOIN_TIMEOUT if ranks start late";
+  if (started_by_script(launch))
+    return sentence({"start each rank from 0 to ", launch.world - 1,
+                     " once, with its own RANK and with the same WORLD_SIZE, MASTER_ADDR and MASTER_PORT"});
   if (launch.source == "torchrun")
     return "start one torchrun on each host, with the same --nnodes, --nproc-per-node, --master-addr and "
-           "--master-port" +
-           later;
+           "--master-port";
   if (launch.source == "deepspeed")
-    return "start the run once, as deepspeed --no_python --num_gpus N PROGRAM, or with a hostfile" + later;
-  if (launch.source == "SLURM") return "start all ranks with one srun --ntasks=" + count + later;
-  return "start all ranks with one mpirun -np " + count + later;
+    return "start the run once, as deepspeed --no_python --num_gpus N PROGRAM, or with a hostfile";
+  if (launch.source == "SLURM") return "start all ranks with one srun --ntasks=" + count;
+  return "start all ranks with one mpirun -np " + count;
 }
 
 }  // namespace detail

@@ -149,7 +149,8 @@ class MpiLibrary {
       if (std::getenv(set)) return;
     throw_error(
         ErrorKind::config,
-        {"rank ", launch.rank, " of ", launch.world, " was started by ", launch.source,
+        {"rank ", launch.rank, " of ", launch.world, " was started by ",
+         started_by_script(launch) ? "a script" : launch.source,
          ", which has not set up MPI, and ranks on several hosts communicate through MPI; start them with ",
          launch.source == "SLURM" ? "srun --mpi=pmix (srun --mpi=list shows the choices)" : "mpirun"},
         launch.rank);
@@ -165,8 +166,8 @@ class MpiLibrary {
     MPI_Get_library_version(text, &size);
     std::string_view const version(text);
     throw_error(ErrorKind::config,
-                {launch.source, " started this process as rank ", launch.rank, " of ", launch.world,
-                 ", but for MPI it is rank ", rank, " of ", world,
+                {launch.source, " started this process on ", host_name(), " as rank ", launch.rank, " of ",
+                 launch.world, ", but for MPI it is rank ", rank, " of ", world,
                  "; start the ranks with the mpirun of the MPI library that this program is linked with: ",
                  version.substr(0, version.find_first_of(",\n"))},
                 launch.rank);
@@ -254,12 +255,12 @@ inline void meet_through_mpi(LaunchEnvironment& launch, LaunchOptions const& opt
   auto const check = [&] {
     while (listener && Descriptor(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC))) continue;
     if (SteadyClock::now() > deadline)
-      throw_error(
-          ErrorKind::config,
-          {"rank ", launch.rank, " of ", launch.world, " waited for ",
-           seconds_text(options.join_timeout.count()),
-           " to learn the address of rank 0 through MPI, but not all ranks came; ", launch_advice(launch)},
-          launch.rank);
+      throw_error(ErrorKind::config,
+                  {"rank ", launch.rank, " of ", launch.world, " waited for ",
+                   seconds_text(options.join_timeout.count()),
+                   " to learn the address of rank 0 through MPI, but not all ranks came; ",
+                   launch_advice(launch), or_wait_longer},
+                  launch.rank);
   };
   MpiWorld const world(MpiLibrary::of(launch), check);
 
@@ -299,7 +300,8 @@ inline void meet_through_mpi(LaunchEnvironment& launch, LaunchOptions const& opt
   std::uint64_t reached = 0, by_all = 0;  // bit i belongs to addresses[i]
   int error = 0;
   for (std::size_t i = 0; i < addresses.size(); ++i)
-    if (launch.rank == 0 || Addresses(addresses[i]).connect(port, std::chrono::seconds(2), error))
+    if (launch.rank == 0 ||
+        Addresses(addresses[i], host_name()).connect(port, std::chrono::seconds(2), error))
       reached |= std::uint64_t{1} << i;
   need_mpi(MPI_Iallreduce(&reached, &by_all, 1, MPI_UINT64_T, MPI_BAND, world.get(), &request),
            "agree on an address of rank 0");

@@ -32,6 +32,7 @@ struct Member {
   std::int64_t process = 0;  ///< the process id
   std::string machine;       ///< `machine_text()`: equal for processes that can share memory
 
+  bool operator==(Member const& other) const = default;
   /// Returns whether two processes run on one host: under one host name, since the same boot.
   bool shares_host(Member const& other) const {
     return host == other.host &&
@@ -117,14 +118,15 @@ struct Hello {
   std::string key;     ///< identifies the launch; all its ranks have the same key
   std::string parent;  ///< the parent process; differs if launches on one host have the same key
   bool any = false;    ///< true: a server with another parent may accept the process too
+  bool looks = false;  ///< true: rank 0, which has a server itself, looks for another process with rank 0
   int rank = 0;
   int world = 1;
   std::string binary;  ///< the build id of the program; empty: unknown
   Member member;
 
   std::string frame() const {
-    return detail::frame(Frame::hello)
-        .text(launch_protocol)
+    auto frame = detail::frame(Frame::hello);
+    frame.text(launch_protocol)
         .text(key)
         .text(member.machine)
         .text(parent)
@@ -133,8 +135,9 @@ struct Hello {
         .number(static_cast<std::uint64_t>(world))
         .text(binary)
         .text(member.host)
-        .number(static_cast<std::uint64_t>(member.process))
-        .done();
+        .number(static_cast<std::uint64_t>(member.process));
+    if (looks) frame.number(1);
+    return frame.done();
   }
   /// Fills this object from a frame. Returns false if the frame is not an introduction in this version of the
   /// protocol.
@@ -150,6 +153,7 @@ struct Hello {
     binary = frame.text();
     member.host = frame.text();
     member.process = static_cast<std::int64_t>(frame.number());
+    looks = !frame.at_end() && frame.number() != 0;
     return frame.good() && frame.at_end();
   }
 };
@@ -172,6 +176,9 @@ inline void read(FrameReader& frame, Progress& progress) {
   for (std::uint64_t left = frame.number(); left > 0 && frame.good(); --left)
     progress.reached.push_back(frame.number());
 }
+
+/// Follows the advice in the error message of a rank that has waited in vain.
+inline constexpr char or_wait_longer[] = ", or raise TESSERA_JOIN_TIMEOUT if ranks start late";
 
 inline std::string in_words(Member const& member) {
   return sentence({"process ", member.process, " on ", member.host});
@@ -301,14 +308,18 @@ class RendezvousServer {
     bool const other_launch = hello.key != own_.key || (!same_parent && (!hello.any || (rank && rank->here)));
     if (other_launch) return client.connection.send(detail::frame(Frame::elsewhere).done());
     if (failed_) return client.connection.send(detail::frame(Frame::refused).text(failure_).done());
+    if (hello.looks && hello.member == own_.member)  // it has reached its own server
+      return client.connection.send(detail::frame(Frame::elsewhere).done());
     std::string const who = sentence({"rank ", hello.rank, " (", in_words(hello.member), ")"});
     if (hello.world != own_.world)
       return refuse_with(client, {who, " belongs to a world of ", hello.world, " ranks, but rank 0 (",
-                                  in_words(own_.member), ") to a world of ", own_.world});
-    if (!valid) return refuse_with(client, {who, " does not exist in a world of ", own_.world, " ranks"});
-    if (rank->here)
-      return refuse_with(client, {"two processes have rank ", hello.rank, ": ", in_words(rank->member),
-                                  " and ", in_words(hello.member)});
+                                  in_words(own_.member), ") to a world of ", own_.world, "; ", advice_});
+    if (!valid)
+      return refuse_with(client, {who, " does not exist in a world of ", own_.world, " ranks; ", advice_});
+    if (rank->here || hello.looks)
+      return refuse_with(client, {"two processes have rank ", hello.rank, ": ",
+                                  in_words(hello.looks ? own_.member : rank->member), " and ",
+                                  in_words(hello.member), "; ", advice_});
     if (!hello.binary.empty() && !own_.binary.empty() && hello.binary != own_.binary)
       return refuse_with(client, {who, " runs another build of the program than rank 0 (",
                                   in_words(own_.member), "); copy one binary to all hosts"});
@@ -441,11 +452,11 @@ class RendezvousServer {
     }
     fail(sentence({ranks_text(missing), " of ", own_.world, " did not join within ",
                    seconds_text(options_.join_timeout.count()), " at rank 0 (", in_words(own_.member), ", ",
-                   place_, ")", words, "; ", advice_}));
+                   place_, ")", words, "; ", advice_, or_wait_longer}));
   }
 
   void refuse_with(Client& client, std::initializer_list<Word> words) {
-    std::string const text = sentence(words) + "; " + advice_;
+    std::string const text = sentence(words);
     fail(text);
     client.connection.send(frame(Frame::refused).text(text).done());
   }

@@ -130,7 +130,10 @@ inline void rethrow_first(Launch const& launch, std::vector<Outcome> const& outc
     if (explains(rank)) cause = rank;
   if (cause < 0) return;
   Outcome const& outcome = outcomes[static_cast<std::size_t>(cause)];
-  throw Error(outcome.kind, sentence({launch.name(cause), ": ", outcome.text}), cause, outcome.unit);
+  std::string const name = launch.name(cause);
+  throw Error(outcome.kind,
+              outcome.text.find(name) == 0 ? outcome.text : sentence({name, ": ", outcome.text}), cause,
+              outcome.unit);
 }
 
 }  // namespace detail

@@ -242,21 +242,34 @@ inline Descriptor listen_on(int port) {
 /// The addresses of a host name, in the order in which to try them.
 class Addresses {
  public:
-  /// Throws Error(config) if the name cannot be resolved.
-  explicit Addresses(std::string host) : host_(std::move(host)) {
+  /// `own_host` is the name of this host, for error messages. Throws Error(config) with the rank 0 if the
+  /// name `host` cannot be resolved.
+  Addresses(std::string host, std::string const& own_host) : host_(std::move(host)) {
     if (host_.size() > 2 && host_.front() == '[' && host_.back() == ']')
       host_ = host_.substr(1, host_.size() - 2);
     addrinfo hints{};
     hints.ai_socktype = SOCK_STREAM;
     int const status = ::getaddrinfo(host_.c_str(), nullptr, &hints, &list_);
     if (status != 0)
-      throw_error(ErrorKind::config, {"the host name '", host_, "' of rank 0 cannot be resolved: ",
-                                      ::gai_strerror(status), "; set MASTER_ADDR to a name or an address"});
+      throw_error(
+          ErrorKind::config,
+          {"the host name '", host_, "' of rank 0 cannot be resolved on ", own_host, ": ",
+           ::gai_strerror(status), "; set MASTER_ADDR to an address or to a name that ", own_host, " knows"},
+          0);
   }
   Addresses(Addresses const&) = delete;
   Addresses& operator=(Addresses const&) = delete;
   ~Addresses() {
     if (list_) ::freeaddrinfo(list_);
+  }
+
+  /// Returns whether the host is this host: whether a socket can be bound to one of the addresses.
+  bool are_here() const {
+    for (addrinfo const* at = list_; at; at = at->ai_next) {
+      Descriptor const socket(::socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+      if (socket && ::bind(socket.get(), at->ai_addr, at->ai_addrlen) == 0) return true;
+    }
+    return false;
   }
 
   /// Connects to a port of the host, and returns the socket. Tries the addresses one after another, each for

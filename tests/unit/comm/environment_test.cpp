@@ -201,7 +201,9 @@ TEST_CASE("values that cannot be are named") {
   CHECK(holds(refusal(with(torchrun, "WORLD_SIZE", "99999999999999999999")),
               "WORLD_SIZE is '99999999999999999999'"));
   CHECK(holds(refusal(with(torchrun, "WORLD_SIZE", "0")), "WORLD_SIZE is '0'"));
-  CHECK(holds(refusal(with(torchrun, "RANK", "8")), "RANK is 8 but WORLD_SIZE is 8; ranks run from 0 to 7"));
+  CHECK(holds(refusal(with(torchrun, "RANK", "8")), "RANK is 8 but WORLD_SIZE is 8 on "));
+  CHECK(
+      holds(refusal(with(torchrun, "RANK", "8")), "; ranks run from 0 to 7, so correct RANK or WORLD_SIZE"));
   CHECK(holds(refusal(with(torchrun, "LOCAL_RANK", "2")), "LOCAL_RANK is 2, which must be below 2"));
   CHECK(holds(refusal(with(torchrun, "LOCAL_WORLD_SIZE", "9")), "LOCAL_WORLD_SIZE is 9 but WORLD_SIZE is 8"));
   CHECK(holds(refusal(with(torchrun, "MASTER_PORT", "70000")), "MASTER_PORT is '70000'"));

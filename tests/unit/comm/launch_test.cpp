@@ -270,9 +270,10 @@ TEST_CASE("a launch with a missing rank ends with a sentence on all ranks") {
     auto const launch = join(test::rank_environment(2 * index, 3, port), {.join_timeout = 3s, .silence = 5s});
     return "met";
   });
-  check_survivors(
-      ended, {0, 1}, 3,
-      {"rank 1 of 3 did not join within 3 s at rank 0 (process ", "start one torchrun on each host"}, 10);
+  check_survivors(ended, {0, 1}, 3,
+                  {"rank 1 of 3 did not join within 3 s at rank 0 (process ",
+                   "start each rank from 0 to 2 once, with its own RANK", ", or raise TESSERA_JOIN_TIMEOUT"},
+                  10);
 }
 
 TEST_CASE("ranks without rank 0 say where they looked") {
@@ -283,23 +284,42 @@ TEST_CASE("ranks without rank 0 say where they looked") {
   });
   // The message also says whether another program listens at one of these ports. Tests that run at the same
   // time can listen there, so the test does not compare this sentence.
-  check_survivors(
-      ended, {0}, 3,
-      {"rank 1 (process ",
-       "did not find rank 0 of torchrun within 1 s at 127.0.0.1, ports " + std::to_string(port) + " to ",
-       " there; start one torchrun"},
-      8);
+  check_survivors(ended, {0}, 3,
+                  {"rank 1 (process ",
+                   "did not find rank 0 within 1 s at 127.0.0.1, ports " + std::to_string(port) + " to ",
+                   " there; start each rank from 0 to 1 once"},
+                  8);
 }
 
-TEST_CASE("a name of rank 0's host that does not exist is one sentence") {
-  test::Environment variables = test::rank_environment(1, 2, own_port());
-  variables["MASTER_ADDR"] = "no-such-host.invalid";
-  auto const ended = test::run_processes(1, [&](int) -> std::string {
-    auto const launch = join(variables, quick());
+/// Starts 2 ranks that look for rank 0 at `address`, for a second. Returns how they ended.
+std::vector<Ended> with_address(char const* address) {
+  int const port = own_port();
+  return test::run_processes(2, [&](int rank) -> std::string {
+    test::Environment variables = test::rank_environment(rank, 2, port);
+    variables["MASTER_ADDR"] = address;
+    auto const launch = join(variables, {.join_timeout = 1s, .silence = 5s});
     return "met";
   });
-  check_survivors(ended, {0}, 3, {"'no-such-host.invalid' of rank 0 cannot be resolved", "set MASTER_ADDR"},
-                  5);
+}
+
+TEST_CASE("a name of rank 0's host that does not exist ends all ranks, also rank 0") {
+  std::string const host = ts::comm::detail::host_name();
+  check_survivors(with_address("no-such-host.invalid"), {0, 1}, 3,
+                  {"'no-such-host.invalid' of rank 0 cannot be resolved on " + host,
+                   "set MASTER_ADDR to an address or to a name that " + host + " knows"},
+                  20);
+}
+
+TEST_CASE("an address of another host than that of rank 0 is named") {
+  auto const ended = with_address("192.0.2.1");  // a reserved address that no host has
+  check_survivors(ended, {0}, 3,
+                  {"rank 1 of 2 did not join within 1 s at rank 0 (process ",
+                   "; the other ranks look for it at 192.0.2.1, which is not an address of this host); "},
+                  10);
+  check_survivors(ended, {1}, 3,
+                  {"rank 1 (process ", "did not find rank 0 within 1 s at 192.0.2.1, ports ",
+                   "; set MASTER_ADDR to an address of rank 0's host, and check the network between it and "},
+                  10);
 }
 
 TEST_CASE("two sizes of the world, and two processes with one rank, are refused by name") {
@@ -315,7 +335,12 @@ TEST_CASE("two sizes of the world, and two processes with one rank, are refused 
     auto const launch = join(test::rank_environment(std::min(index, 1), 3, port), quick());
     return "met";
   });
-  check_survivors(ended, {0, 1, 2}, 3, {"two processes have rank 1: process "}, 10);
+  check_survivors(ended, {0, 1, 2}, 3, {"two processes have rank 1: process ", "its own RANK"}, 10);
+  ended = test::run_processes(2, [&](int) -> std::string {
+    auto const launch = join(test::rank_environment(0, 2, port), quick());
+    return "met";
+  });
+  check_survivors(ended, {0, 1}, 3, {"two processes have rank 0: process ", "its own RANK"}, 10);
 }
 
 TEST_CASE("ranks meet if a foreign program holds the port") {
