@@ -2,6 +2,7 @@
 #include "cli/launch.hpp"
 
 #include <cerrno>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
@@ -10,6 +11,7 @@
 #include <iostream>
 #include <map>
 #include <string>
+#include <thread>
 #include <unistd.h>
 #include <vector>
 
@@ -154,10 +156,12 @@ bool prints_failure(std::string_view text) {
   if (rank_0_is_missing) return true;  // no other process may be running that could print the message
   try {
     comm::LaunchEnvironment const launch = comm::launch_environment();
-    return launch.rank == 0 || launch.local_rank <= 0;
+    if (launch.rank == 0 || launch.local_rank <= 0) return true;
   } catch (Error const&) {
     return true;
   }
+  std::this_thread::sleep_for(std::chrono::seconds(1));
+  return false;
 }
 
 void tell_launcher(std::string_view text) {
