@@ -15,18 +15,22 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
+#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <memory>
 #include <mpi.h>
+#include <mutex>
 #include <netinet/in.h>
 #include <string>
 #include <string_view>
 #include <sys/socket.h>
 #include <thread>
+#include <unistd.h>
 #include <utility>
 #include <vector>
 
@@ -244,24 +248,67 @@ inline int port_of(int socket) {
                                          : reinterpret_cast<sockaddr_in const&>(own).sin_port);
 }
 
+/// Limits the time of MPI_Init, which waits for all ranks without a limit of its own. If an object of this
+/// class still exists at the time `end`, its thread prints the error message `text` and ends the process.
+class InitLimit {
+ public:
+  InitLimit(LaunchEnvironment const& launch, SteadyClock::time_point end, std::string text)
+      : prints_(launch.rank == 0 || launch.local_rank <= 0),
+        end_(end),
+        text_(std::move(text)),
+        thread_([this] { watch(); }) {}
+  InitLimit(InitLimit const&) = delete;
+  InitLimit& operator=(InitLimit const&) = delete;
+  ~InitLimit() {
+    {
+      std::lock_guard lock(mutex_);
+      over_ = true;
+    }
+    changed_.notify_all();
+    thread_.join();
+  }
+
+ private:
+  void watch() {
+    std::unique_lock lock(mutex_);
+    if (changed_.wait_until(lock, end_, [this] { return over_; })) return;
+    if (prints_)
+      std::fprintf(stderr, "error: %s\n", text_.c_str());
+    else  // mpirun kills the ranks that print when this one ends
+      std::this_thread::sleep_for(std::chrono::seconds(1));
+    ::_exit(exit_code(ErrorKind::config));
+  }
+
+  bool const prints_;  // one rank of each host
+  SteadyClock::time_point const end_;
+  std::string const text_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool over_ = false;
+  std::thread thread_;
+};
+
 /// Fills in the address and the port of rank 0 in `launch`, unless the launcher gives the address. Rank 0
 /// sends its port and the addresses of its network interfaces to all ranks through MPI. All ranks then choose
 /// the first address to which every rank can connect. Throws Error(config) if there is no such address, or if
-/// a rank does not take part within the join timeout.
+/// a rank does not take part within the join timeout. If MPI_Init waits for this rank, ends the process.
 inline void meet_through_mpi(LaunchEnvironment& launch, LaunchOptions const& options) {
   if (!launch.master_address.empty()) return;
-  auto const deadline = SteadyClock::now() + options.join_timeout;
+  auto const deadline =
+      SteadyClock::now() + std::chrono::duration_cast<SteadyClock::duration>(options.join_timeout);
+  std::string const late = sentence({"rank ", launch.rank, " of ", launch.world, " on ", host_name(),
+                                     " waited for ", seconds_text(options.join_timeout.count()),
+                                     " to learn the address of rank 0 through MPI, but not all ranks came; ",
+                                     launch_advice(launch), or_wait_longer});
   Descriptor listener;
   auto const check = [&] {
     while (listener && Descriptor(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC))) continue;
-    if (SteadyClock::now() > deadline)
-      throw_error(ErrorKind::config,
-                  {"rank ", launch.rank, " of ", launch.world, " waited for ",
-                   seconds_text(options.join_timeout.count()),
-                   " to learn the address of rank 0 through MPI, but not all ranks came; ",
-                   launch_advice(launch), or_wait_longer},
-                  launch.rank);
+    if (SteadyClock::now() > deadline) throw Error(ErrorKind::config, late, launch.rank);
   };
+  {
+    InitLimit const limit(launch, deadline, late);
+    MpiLibrary::of(launch);
+  }
   MpiWorld const world(MpiLibrary::of(launch), check);
 
   std::array<char, 4096> told{};  // the port and the addresses, separated by spaces
