@@ -131,9 +131,10 @@ inline void rethrow_first(Launch const& launch, std::vector<Outcome> const& outc
   if (cause < 0) return;
   Outcome const& outcome = outcomes[static_cast<std::size_t>(cause)];
   std::string const name = launch.name(cause);
-  throw Error(outcome.kind,
-              outcome.text.find(name) == 0 ? outcome.text : sentence({name, ": ", outcome.text}), cause,
-              outcome.unit);
+  throw Error(
+      outcome.kind,
+      outcome.text.find(name) != std::string::npos ? outcome.text : sentence({name, ": ", outcome.text}),
+      cause, outcome.unit);
 }
 
 }  // namespace detail
