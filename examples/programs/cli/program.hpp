@@ -38,7 +38,8 @@ inline void print_error(std::string_view text) {
   std::string storage, line(utf8::repaired(text, storage));
   for (char& c : line)
     if (c == '\n' || c == '\r') c = ' ';
-  std::cerr << "error: " << files::printable(line, line.size()) << std::endl;
+  // Written in one piece, so that the lines of several ranks do not mix.
+  std::cerr << "error: " + files::printable(line, line.size()) + "\n" << std::flush;
 }
 
 /// Prints the error that ends this program, and reports it to the launcher. If several ranks of a launch fail
