@@ -63,8 +63,9 @@ struct Progress {
 };
 
 struct LaunchOptions {
-  /// Seconds that a rank waits until all ranks have joined.
-  std::chrono::duration<double> join_timeout{30.0};
+  /// Seconds that a rank waits until all ranks have joined. With the default, a launch that misses a rank
+  /// ends within 30 s, which includes the start of the processes.
+  std::chrono::duration<double> join_timeout{25.0};
   /// If a process gives no sign of life for this number of seconds, its rank is lost.
   std::chrono::duration<double> silence{10.0};
 };
