@@ -43,9 +43,9 @@ struct FileSetting {
 Names flags_in(std::string const& path);
 
 /// The flags of a program. Each flag is bound to a variable. In the functions that add a flag, `names` lists
-/// its spellings, such as "--steps,--num-steps". Error messages about a value use the spelling of the command
-/// line. `type` is the placeholder of the value in `--help`, such as "N". The variable must hold the default,
-/// which `--help` shows. Only a successful `parse` changes the variable.
+/// its spellings, such as "--steps,--num-steps". Error messages about a value use the spelling that was
+/// given. `type` is the placeholder of the value in `--help`, such as "N". The variable must hold the
+/// default, which `--help` shows. Only a successful `parse` changes the variable.
 class CommandLine {
  public:
   CommandLine(std::string program, std::string const& description, std::string const& examples);
@@ -181,7 +181,7 @@ class CommandLine {
     bool several;
     bool is_switch;
     std::string shown_default;
-    std::string spelled;  // the spelling on the command line; `name` if the flag is not there
+    std::string spelled;  // the spelling that was given; `name` if the flag was not given
     std::string where;    // the settings file and key that gives the flag; empty if none does
     std::string listed;   // the file of flags (@FILE) that gives the flag; empty if none does
   };

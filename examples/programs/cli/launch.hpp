@@ -56,8 +56,9 @@ bool decided_by_first_process(bool own);
 
 /// Tells the other ranks that this rank has failed with the message `text`. Returns whether this process
 /// should print the message. The result is false if a lower rank fails with the same message and prints it. A
-/// rank that did not find rank 0 always prints. If the ranks have not joined, and another rank prints, waits
-/// a second: when this process ends, a launcher such as mpirun kills the other ranks.
+/// rank that did not find rank 0 always prints. If the ranks have not joined and another rank prints the
+/// message, waits a second before it returns. Otherwise mpirun, which kills all ranks when one of them ends,
+/// could kill the other rank before it has printed.
 bool prints_failure(std::string_view text);
 /// Writes the error message `text` to the file that torchrun names in TORCHELASTIC_ERROR_FILE. Does nothing
 /// if this variable is not set.

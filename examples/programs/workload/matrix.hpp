@@ -369,8 +369,8 @@ inline std::vector<SlotNames> all_answers(MatrixFlags const& flags) {
 
 }  // namespace detail
 
-/// Returns the number of recipes of one model and shape: of the recipes for which detail::is_selected is true
-/// if `selection`, otherwise of all recipes.
+/// Returns the number of recipes for one model and shape. If `selection` is true, counts only the recipes for
+/// which detail::is_selected is true.
 inline std::size_t recipe_count(MatrixFlags flags, bool selection) {
   flags.selection = selection;
   return detail::all_answers(flags).size();

@@ -83,8 +83,8 @@ inline std::string host_name() {
   return ::gethostname(name, sizeof name - 1) == 0 && *name ? name : "an unnamed host";
 }
 
-/// Returns whether a script and not a launcher has started the ranks: it sets the variables of torchrun, but
-/// not those that only torchrun itself sets.
+/// Returns whether a script and not a launcher has started the ranks. A script sets the same variables as
+/// torchrun, except the ones that begin with TORCHELASTIC.
 inline bool started_by_script(LaunchEnvironment const& launch) {
   return launch.source == "torchrun" && !launch.master_port_taken;
 }

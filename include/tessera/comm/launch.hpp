@@ -266,8 +266,9 @@ class Launch {
     }
   }
 
-  /// Looks for another process with rank 0 of this launch, in the ports from the first one to that of this
-  /// process. Throws Error(config) if there is one. `here` says whether `addresses` are those of this host.
+  /// Looks for another process with rank 0 of this launch, at the ports from `first_port_` to the port of
+  /// this process. Throws Error(config) if there is one. `here` says whether `addresses` are those of this
+  /// host.
   void look_for_rank_0(detail::Addresses const& addresses, bool here) {
     own_.looks = true;
     for (int number = 0; number < most_ports; ++number) {

@@ -249,7 +249,8 @@ inline int port_of(int socket) {
 }
 
 /// Limits the time of MPI_Init, which waits for all ranks without a limit of its own. If an object of this
-/// class still exists at the time `end`, its thread prints the error message `text` and ends the process.
+/// class still exists at the time `end`, its thread ends the process. On rank 0 and on the first rank of each
+/// host, it first prints the error message `text`.
 class InitLimit {
  public:
   InitLimit(LaunchEnvironment const& launch, SteadyClock::time_point end, std::string text)
@@ -274,12 +275,12 @@ class InitLimit {
     if (changed_.wait_until(lock, end_, [this] { return over_; })) return;
     if (prints_)
       std::fprintf(stderr, "error: %s\n", text_.c_str());
-    else  // mpirun kills the ranks that print when this one ends
+    else  // when this process ends, mpirun kills the other ranks; they must print first
       std::this_thread::sleep_for(std::chrono::seconds(1));
     ::_exit(exit_code(ErrorKind::config));
   }
 
-  bool const prints_;  // one rank of each host
+  bool const prints_;  // true on rank 0 and on the first rank of each host
   SteadyClock::time_point const end_;
   std::string const text_;
   std::mutex mutex_;
@@ -291,7 +292,8 @@ class InitLimit {
 /// Fills in the address and the port of rank 0 in `launch`, unless the launcher gives the address. Rank 0
 /// sends its port and the addresses of its network interfaces to all ranks through MPI. All ranks then choose
 /// the first address to which every rank can connect. Throws Error(config) if there is no such address, or if
-/// a rank does not take part within the join timeout. If MPI_Init waits for this rank, ends the process.
+/// a rank does not take part within the join timeout. If MPI_Init does not return within this time, ends the
+/// process.
 inline void meet_through_mpi(LaunchEnvironment& launch, LaunchOptions const& options) {
   if (!launch.master_address.empty()) return;
   auto const deadline =

@@ -246,8 +246,7 @@ class Probed {
     }
   }
   /// Fills the gradients of a unit with poison before the first backward function that writes them. Skips
-  /// parameters that other units borrow, because these units have possibly already written their gradients of
-  /// them.
+  /// parameters that other units borrow, because a borrowing unit has possibly already written its gradients.
   template <class Place, class T>
   void poison_gradients(int unit, Pass<Place, T> const& pass) const {
     for (int index = 0; index < static_cast<int>(pass.gradients.size()); ++index) {

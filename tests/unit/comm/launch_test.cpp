@@ -291,13 +291,13 @@ TEST_CASE("ranks without rank 0 say where they looked") {
                   8);
 }
 
-/// Starts 2 ranks that look for rank 0 at `address`, for a second. Returns how they ended.
+/// Starts 2 ranks that look for rank 0 at `address`, for 3 s. Returns how they ended.
 std::vector<Ended> with_address(char const* address) {
   int const port = own_port();
   return test::run_processes(2, [&](int rank) -> std::string {
     test::Environment variables = test::rank_environment(rank, 2, port);
     variables["MASTER_ADDR"] = address;
-    auto const launch = join(variables, {.join_timeout = 1s, .silence = 5s});
+    auto const launch = join(variables, {.join_timeout = 3s, .silence = 5s});
     return "met";
   });
 }
@@ -313,11 +313,11 @@ TEST_CASE("a name of rank 0's host that does not exist ends all ranks, also rank
 TEST_CASE("an address of another host than that of rank 0 is named") {
   auto const ended = with_address("192.0.2.1");  // a reserved address that no host has
   check_survivors(ended, {0}, 3,
-                  {"rank 1 of 2 did not join within 1 s at rank 0 (process ",
+                  {"rank 1 of 2 did not join within 3 s at rank 0 (process ",
                    "; the other ranks look for it at 192.0.2.1, which is not an address of this host); "},
                   10);
   check_survivors(ended, {1}, 3,
-                  {"rank 1 (process ", "did not find rank 0 within 1 s at 192.0.2.1, ports ",
+                  {"rank 1 (process ", "did not find rank 0 within 3 s at 192.0.2.1, ports ",
                    "; set MASTER_ADDR to an address of rank 0's host, and check the network between it and "},
                   10);
 }
