@@ -247,6 +247,11 @@ Names const* CommandLine::values_of(std::string const& name) const {
   return entry == nullptr || entry->option->count() == 0 ? nullptr : &entry->option->results();
 }
 
+std::string CommandLine::written(std::string const& name) const {
+  Entry const* const entry = find(name);
+  return entry == nullptr ? name : entry->spelled;
+}
+
 std::string CommandLine::origin(std::string const& name) const {
   Entry const* const entry = find(name);
   if (entry == nullptr || entry->option->count() == 0) return "default";

@@ -160,6 +160,8 @@ class CommandLine {
   Names const* on_line(std::string const& name) const;
   /// Returns the values of a flag from the command line or from a file; null if neither gives the flag.
   Names const* values_of(std::string const& name) const;
+  /// Returns the spelling of the flag `name` on the command line. Returns `name` if the flag is not there.
+  std::string written(std::string const& name) const;
   /// Returns the files of flags (@FILE) that the command line names.
   Names const& files_of_flags() const { return flag_files_; }
   /// Returns the spellings of the flags that were given, such as "--num-steps". If the command line names a

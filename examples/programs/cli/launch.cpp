@@ -119,8 +119,9 @@ void join_launch(CommandLine const& line, LaunchFlags const& flags) {
   }
   std::string const world = std::to_string(launch.world);
   if (Names const* const ranks = line.values_of("--ranks"); ranks && *ranks != Names{world})
-    throw Error(ErrorKind::config, "--ranks " + cli::joined(*ranks, " ") + " contradicts the launcher: " +
-                                       comm::describe(launch) + "; leave --ranks out");
+    throw Error(ErrorKind::config, line.written("--ranks") + " " + cli::joined(*ranks, " ") +
+                                       " contradicts the launcher: " + comm::describe(launch) + "; leave " +
+                                       line.written("--ranks") + " out");
   if (!flags.log_ranks.empty()) {
     std::error_code code;
     std::filesystem::create_directories(flags.log_ranks, code);

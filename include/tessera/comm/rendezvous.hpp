@@ -443,14 +443,16 @@ class RendezvousServer {
     tell(state.done());
   }
 
+  /// Ends the launch if ranks are missing. Rank 0, the process of this server, is never missing.
   void refuse_missing() {
     std::vector<int> missing;
     std::string words;
-    for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
+    for (std::size_t rank = 1; rank < ranks_.size(); ++rank) {
       if (ranks_[rank].here) continue;
       missing.push_back(static_cast<int>(rank));
       if (words.empty() && !ranks_[rank].last_words.empty()) words = "; " + ranks_[rank].last_words;
     }
+    if (missing.empty()) return;
     fail(sentence({ranks_text(missing), " of ", own_.world, " did not join within ",
                    seconds_text(options_.join_timeout.count()), " at rank 0 (", in_words(own_.member), ", ",
                    place_, ")", words, "; ", advice_, or_wait_longer}));
