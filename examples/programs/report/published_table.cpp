@@ -42,6 +42,13 @@ Table published_table(Inputs const& inputs) {
     if (decimals < 4 || size >= 0.001 || size == 0.0) return number_text(value, decimals);
     return number_text(value, 1 - static_cast<int>(std::floor(std::log10(size))));
   };
+  // A published value has all its digits: rounded again, a published 1.575 could become 1.57.
+  auto const as_published = [](std::optional<double> const& value) {
+    if (!value) return std::string("-");
+    std::string const digits = cli::shortest(*value);
+    std::size_t const point = digits.find('.');
+    return number_text(value, point == digits.npos ? 0 : static_cast<int>(digits.size() - point) - 1);
+  };
   cli::Names comparisons;
   for (Row const* row : rows)
     for (PublishedFigure const& figure : row->published) comparisons.push_back(figure.comparison);
@@ -55,8 +62,8 @@ Table published_table(Inputs const& inputs) {
   for (Row const* row : rows) {
     for (PublishedFigure const& figure : row->published) {
       table.cells.push_back({figure.comparison, name_of(*row), cli::published_header(figure.name),
-                             text(figure.published), text(figure.published_deviation), text(figure.ours),
-                             text(figure.our_deviation), number_text(figure.ratio, 2)});
+                             as_published(figure.published), text(figure.published_deviation),
+                             text(figure.ours), text(figure.our_deviation), number_text(figure.ratio, 2)});
     }
   }
   return table;

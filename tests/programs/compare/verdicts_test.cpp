@@ -194,7 +194,7 @@ TEST_CASE("verdicts: published rows get the published words, except for two grou
   // The published word of the last row is overkill, though rows without offload do not fit.
   CHECK(verdicts({oom("zs3"), published("zs3 cpu_optimizer", 4900, 68), published("zs3 cpu_full", 3500, 42),
                   published("zs3 nvme", 2400, 25)}) == "oom; optimal; works; fallback");
-  // The published words are: works but wasteful, good, optimal, unnecessary.
+  // The published words are: works but wasteful, good option, optimal, unnecessary.
   CHECK(verdicts({published("zs0", 11400, 52), published("zs1", 11000, 38), published("zs2", 10500, 28),
                   published("zs3", 8700, 18)}) == "optimal; works; works; works");
 }
