@@ -45,7 +45,8 @@ Table published_table(Inputs const& inputs) {
   // A published value has all its digits: rounded again, a published 1.575 could become 1.57.
   auto const as_published = [](std::optional<double> const& value) {
     if (!value) return std::string("-");
-    std::string const digits = cli::shortest(*value);
+    std::string const digits = cli::exact(*value);
+    if (digits.find('e') != digits.npos) return digits;
     std::size_t const point = digits.find('.');
     return number_text(value, point == digits.npos ? 0 : static_cast<int>(digits.size() - point) - 1);
   };
