@@ -156,8 +156,7 @@ bool prints_failure(std::string_view text) {
   if (launch_in_use) return launch_in_use->first_to_fail(std::string(text));
   if (rank_0_is_missing) return true;  // no other process may be running that could print the message
   try {
-    comm::LaunchEnvironment const launch = comm::launch_environment();
-    if (launch.rank == 0 || launch.local_rank <= 0) return true;
+    if (comm::launch_environment().prints_shared_errors()) return true;
   } catch (Error const&) {
     return true;
   }

@@ -31,6 +31,9 @@ struct LaunchEnvironment {
   std::string master_address{};
   int master_port = 0;
   bool master_port_taken = false;  ///< the launcher itself listens on `master_port`; use another port
+
+  /// Whether this rank prints an error that all ranks have: rank 0 and the first rank of each host.
+  bool prints_shared_errors() const { return rank == 0 || local_rank <= 0; }
 };
 
 /// Returns the value of an environment variable, or null if it is not set.

@@ -250,12 +250,12 @@ inline int port_of(int socket) {
 }
 
 /// Limits the time of MPI_Init, which waits for all ranks without a limit of its own. If an object of this
-/// class still exists at the time `end`, its thread ends the process. On rank 0 and on the first rank of each
-/// host, it first prints the error message `text`.
+/// class still exists at the time `end`, its thread ends the process. A rank that prints shared errors first
+/// prints the error message `text`.
 class InitLimit {
  public:
   InitLimit(LaunchEnvironment const& launch, SteadyClock::time_point end, std::string text)
-      : prints_(launch.rank == 0 || launch.local_rank <= 0),
+      : prints_(launch.prints_shared_errors()),
         end_(end),
         text_(std::move(text)),
         thread_([this] { watch(); }) {}
@@ -281,7 +281,7 @@ class InitLimit {
     ::_exit(exit_code(ErrorKind::config));
   }
 
-  bool const prints_;  // true on rank 0 and on the first rank of each host
+  bool const prints_;
   SteadyClock::time_point const end_;
   std::string const text_;
   std::mutex mutex_;

@@ -265,8 +265,9 @@ class MeasuredPlans final : public PlanChoice {
       case CUDA_R_16BF:
         return 2;
       default:
-        throw Error(ErrorKind::unsupported,
-                    "fill_operand and fill_cancelling do not know the cudaDataType " + std::to_string(type));
+        throw Error(ErrorKind::unsupported, "fill_operand does not know the cudaDataType " +
+                                                std::to_string(type) +
+                                                "; add it there and in fill_cancelling");
     }
   }
 
