@@ -1,20 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compares ranks that are threads of one process with ranks that are separate processes. In both cases the
-// same training step of GPT-2 124M in bfloat16 is timed in the same way.
+// Compares ranks that are threads of one process, ranks that are separate processes, and GPUs that train
+// alone at the same time. In all cases the same training step of GPT-2 124M in bfloat16 is timed in the same
+// way.
 //
 //   cuda_ranks RANKS [SHARDING [BATCH SEQUENCE]]                    ranks are threads
 //   torchrun --nproc-per-node 4 --no-python cuda_ranks RANKS [...]  ranks are processes
+//   cuda_ranks RANKS alone [BATCH SEQUENCE]                         each GPU trains a model of its own
 //
-// With torchrun, the launcher sets the number of ranks, and RANKS is ignored.
+// With torchrun, the launcher sets the number of ranks, and RANKS is ignored. With `alone`, the GPUs share
+// the power supply, the cooling and the host, but exchange nothing. So the difference between `alone` and
+// another sharding is the cost of the collectives. All GPUs start a window of steps together, and the window
+// ends when the slowest GPU ends.
 //
 // Prints the median, lowest and highest tokens/s over several windows of steps, summed over all ranks. Also
-// prints the seconds from main to the end of the first step, and the final loss.
+// prints the seconds from main to the end of the first step, and the final loss of rank 0.
 #include <algorithm>
 #include <array>
 #include <charconv>
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -65,10 +71,22 @@ std::array<double, 3> spread_of(std::vector<double> values) {
   return {values[values.size() / 2], values.front(), values.back()};
 }
 
+/// Returns a communicator of one rank that uses GPU `device`.
+ts::comm::Comm alone_on(int device) {
+  ts::comm::NcclOptions const options;
+  auto const transport = std::make_shared<ts::comm::Nccl>(ts::comm::detail::make_group(1, {options.timeout}),
+                                                          std::make_shared<ts::comm::detail::ThreadBoards>(1),
+                                                          0, device, options.timeout);
+  transport->connect({}, "");
+  return ts::comm::Comm(transport);
+}
+
 void train(ts::comm::Comm const& comm, Work const& work, char const* kind, Clock::time_point start) {
   constexpr int windows = 5, steps = 20, warmup = 10;
   ts::Gpt2Options const model;
-  auto const trainer = ts::make_trainer(ts::any_model(model), recipe_of(work.sharding), comm,
+  bool const alone = work.sharding == "alone";
+  auto const trainer = ts::make_trainer(ts::any_model(model), recipe_of(alone ? "zs0" : work.sharding),
+                                        alone ? alone_on(comm.rank()) : comm,
                                         {.batch = work.batch, .sequence = work.sequence});
   ts::Batch batch;
   batch.batch = work.batch;
@@ -86,7 +104,7 @@ void train(ts::comm::Comm const& comm, Work const& work, char const* kind, Clock
     auto const begin = Clock::now();
     for (int i = 0; i < count; ++i) {
       ts::Ticket const ticket = trainer->step(batch);
-      batch.first_sample += std::int64_t{1} * work.batch * comm.world();
+      batch.first_sample += std::int64_t{1} * work.batch * (alone ? 1 : comm.world());
       ++batch.step;
       if (!first) {
         ticket.get();
@@ -94,6 +112,7 @@ void train(ts::comm::Comm const& comm, Work const& work, char const* kind, Clock
       }
     }
     trainer->synchronize();
+    comm.transport().barrier();
     return seconds_since(begin);
   };
   window(warmup);

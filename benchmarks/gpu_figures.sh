@@ -2,7 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # Measures the figures of docs/performance.md on this machine's GPUs: benchmarks/gpu_figures.sh BIN OUT PART...
 # BIN is the folder of compare and train (build/cuda/bin). A part writes OUT/PART*.json and .csv and prints one line per row.
-# Parts: sizes, precisions, stages, memory, ranks (two GPUs), predictions (two GPUs, about 100 s), drift, start.
+# Parts: sizes, precisions, stages, memory, ranks (two GPUs), alone and ctas (two GPUs), predictions (two GPUs, about 100 s), drift,
+# start. Parts with the runs of published comparisons for docs/results: published-1, published-3, published-3-offload,
+# published-5, published-5-ranks (two GPUs), published-5-offload and published-5-large. The last three need a host with 256 GB
+# and a disk with 40 GB (TESSERA_NVME, default OUT).
 # TESSERA_DEVICE=cpu tests a part on the CPU. The part predictions times the collectives of this machine and writes them to
 # OUT/two.json. Then it compares 18 rows with predictions from TESSERA_MACHINE (default h200).
 # The part drift reads these variables: TESSERA_SEEDS (default "1 2 3 4 5") and TESSERA_STEPS (default 100).
@@ -12,6 +15,8 @@ bin=$(realpath "$1") out=$2
 shift 2
 mkdir -p "$out"
 device=${TESSERA_DEVICE:-cuda}
+experiments=$(realpath "$(dirname "$0")/../examples/experiments")
+nvme=${TESSERA_NVME:-$out}
 long='layers=12,heads=12,channels=768,positions=8192'
 heads_of_80='layers=12,heads=10,channels=800'
 
@@ -22,7 +27,7 @@ rows() {
   echo "== $name: compare $*"
   # Removes the files of an earlier run, because its figures would remain if compare fails.
   rm -f "$out/$name.json" "$out/$name.csv"
-  "$bin/compare" --device "$device" --vocabulary 50257 --json "$out/$name.json" --csv "$out/$name.csv" "$@" \
+  "$bin/compare" --device "$device" --json "$out/$name.json" --csv "$out/$name.csv" "$@" \
     > "$out/$name.txt" 2>&1 || echo "compare ended with $?: $(tail -n 1 "$out/$name.txt")"
   [ -e "$out/$name.csv" ] || return 0
   sed 's/"[^"]*"/-/g' "$out/$name.csv" | awk -F, '
@@ -57,8 +62,8 @@ for part in "$@"; do
       rows sizes_64x1024 --model gpt2 "${one[@]}" --batch 64 --sequence 1024 --precisions bf16
       rows sizes_32x1024 --model gpt2 "${one[@]}" --batch 32 --sequence 1024 --precisions bf16,fp16
       rows sizes_8x1024 --model gpt2 "${one[@]}" --batch 8 --sequence 1024 --precisions bf16,fp16
-      rows sizes_4x8192 --model "$long" "${one[@]}" --batch 4 --sequence 8192 --precisions bf16
-      rows sizes_heads_of_80 --model "$heads_of_80" "${one[@]}" --batch 32 --sequence 1024 --precisions bf16
+      rows sizes_4x8192 --model "$long" --vocabulary 50257 "${one[@]}" --batch 4 --sequence 8192 --precisions bf16
+      rows sizes_heads_of_80 --model "$heads_of_80" --vocabulary 50257 "${one[@]}" --batch 32 --sequence 1024 --precisions bf16
       rows sizes_medium --model gpt2-medium "${one[@]}" --batch 16 --sequence 1024 --precisions bf16
       rows sizes_large --model gpt2-large "${one[@]}" --batch 8 --sequence 1024 --precisions bf16
       rows sizes_xl --model gpt2-xl "${one[@]}" --batch 8 --sequence 1024 --precisions bf16
@@ -78,6 +83,60 @@ for part in "$@"; do
       rows ranks_32x1024 --model gpt2 "${one[@]}" --gpus 2 --stages dp,0,1,2,3 --batch 32 --sequence 1024 --precisions bf16
       rows ranks_8x1024 --model gpt2 "${one[@]}" --gpus 2 --stages dp,0,1,2,3 --batch 8 --sequence 1024 --precisions fp16
       rows ranks_xl --model gpt2-xl "${one[@]}" --gpus 2 --stages 0,2,3 --batch 8 --sequence 1024 --precisions bf16
+      ;;
+    alone)
+      # Two GPUs that train together, and two GPUs that train alone at the same time. Both share the power and the host,
+      # so the difference is the cost of the collectives.
+      for work in '32 1024' '16 256'; do
+        for round in 1 2; do
+          for sharding in alone zs0 zs2 zs3; do "$bin/cuda_ranks" 2 "$sharding" $work; done
+        done
+      done
+      ;;
+    ctas)
+      # The number of multiprocessors that NCCL uses at most.
+      for ctas in default 1 2 4 8 16 32; do
+        for sharding in zs0 zs3; do
+          echo -n "NCCL_MAX_CTAS=$ctas: "
+          if [ "$ctas" = default ]; then "$bin/cuda_ranks" 2 "$sharding" 32 1024; else
+            NCCL_MAX_CTAS=$ctas "$bin/cuda_ranks" 2 "$sharding" 32 1024
+          fi
+        done
+      done
+      ;;
+    published-1)
+      rows zero-stages-gpt2 "@$experiments/zero-stages-gpt2.flags" --steps 100 --min-time 1
+      rows zero-stages-shapes "@$experiments/zero-stages-shapes.flags" --min-time 1
+      ;;
+    published-3)
+      rows zero-medium "@$experiments/zero-medium.flags"
+      rows zero3-large "@$experiments/zero3-large-offload.flags" --offloads none
+      ;;
+    published-3-offload)
+      rows zero2-large-offload "@$experiments/zero3-large-offload.flags" --stages 2 --offloads cpu_optimizer
+      # The publication has no row of the next two, so a tenth of the samples and few steps are enough.
+      rows zero3-large-offload "@$experiments/zero3-large-offload.flags" --stages 3 --offloads cpu_full --samples 100
+      rows zero3-wished "@$experiments/zero3-wished.flags" --steps 2 --warmup 1 --nvme-path "$nvme"
+      ;;
+    published-5)
+      rows stage-sweep "@$experiments/stage-sweep.flags" --min-time 1
+      ;;
+    published-5-ranks)
+      rows stage-sweep-ranks "@$experiments/stage-sweep.flags" --gpus 2 --min-time 1
+      rows stage-sweep-7b "@$experiments/stage-sweep-7b.flags" --gpus 2 --min-time 1
+      ;;
+    published-5-offload)
+      rows offload-sweep "@$experiments/offload-sweep.flags" --models gpt2,gpt2-medium,gpt2-large --min-time 1 \
+        --nvme-path "$nvme"
+      # Larger models take seconds for a step from NVMe.
+      rows offload-sweep-xl "@$experiments/offload-sweep.flags" --models gpt2-xl,opt-1.3b --steps 5 --warmup 2 --min-time 1 \
+        --nvme-path "$nvme"
+      ;;
+    published-5-large)
+      rows offload-sweep-7b "@$experiments/offload-sweep.flags" --models llama-2-7b --steps 3 --warmup 1 --min-time 1 \
+        --nvme-path "$nvme"
+      rows offload-sweep-13b "@$experiments/offload-sweep.flags" --models llama-2-13b --offloads none,cpu_optimizer,cpu_full \
+        --steps 3 --warmup 1 --min-time 1
       ;;
     predictions)
       "$bin/info" --measure "$out/two.json" --device "$device" --ranks 1,2 --precisions bf16 --measure-time 1
