@@ -1,0 +1,288 @@
+// SPDX-License-Identifier: Apache-2.0
+// Measures how much NCCL collectives between two GPUs slow down matrix products that run at the same time.
+// The kernels of a collective take multiprocessors, memory bandwidth and power from the products. NCCL 2.28
+// can also run an all-gather and an all-to-all on the copy engines of the GPU, which takes no
+// multiprocessors. For this, the communicator has the policy NCCL_CTA_POLICY_ZERO, and the buffers are in
+// symmetric windows.
+//
+// Usage: cuda_collective_cost [MEBIBYTES]. MEBIBYTES is the size of a whole buffer, 120 MiB by default.
+//
+// Prints one line for each collective, each way to run it, and for calls from the host or from a CUDA graph:
+// the time of 60 products of 4096 x 4096 bfloat16 matrices without and with collectives on another stream,
+// and the time of a collective without and with these products. Each time is the shortest of five.
+#include <algorithm>
+#include <array>
+#include <barrier>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cuda_runtime.h>
+#include <functional>
+#include <nccl.h>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "tessera/core/error.hpp"
+#include "tessera/cuda.cuh"
+
+#if NCCL_VERSION_CODE < NCCL_VERSION(2, 28, 0)
+
+int main() {
+  std::printf("cuda_collective_cost needs NCCL 2.28 or newer, and it was built with %d\n", NCCL_VERSION_CODE);
+}
+
+#else
+
+namespace {
+
+namespace ts = tessera;
+using ts::cuda::require;
+
+constexpr int ranks = 2, products = 60, calls = 10, rounds = 5;
+constexpr std::int64_t side = 4096;  ///< of a square matrix
+
+enum class Collective { all_gather, all_to_all, reduce_scatter };
+
+struct Work {
+  Collective collective;
+  bool copy_engines = false;
+  bool graph = false;
+  std::size_t bytes = 0;  ///< of the whole buffer
+};
+
+char const* name_of(Collective collective) {
+  switch (collective) {
+    case Collective::all_gather:
+      return "all_gather";
+    case Collective::all_to_all:
+      return "all_to_all";
+    case Collective::reduce_scatter:
+      return "reduce_scatter";
+  }
+  return "";
+}
+
+void require_nccl(ncclResult_t status, char const* call) {
+  if (status == ncclSuccess) return;
+  throw ts::Error(ts::ErrorKind::failed, std::string(call) + ": " + ncclGetErrorString(status));
+}
+
+/// Memory that NCCL allocates, and its symmetric window if `comm` is not null.
+class Buffer {
+ public:
+  Buffer(std::size_t bytes, ncclComm_t comm) : comm_(comm) {
+    require_nccl(ncclMemAlloc(&memory_, bytes), "ncclMemAlloc");
+    require(cudaMemset(memory_, 0, bytes), "cudaMemset");
+    if (comm_)
+      require_nccl(ncclCommWindowRegister(comm_, memory_, bytes, &window_, NCCL_WIN_COLL_SYMMETRIC),
+                   "ncclCommWindowRegister");
+  }
+  Buffer(Buffer const&) = delete;
+  Buffer& operator=(Buffer const&) = delete;
+  ~Buffer() {
+    if (comm_) ncclCommWindowDeregister(comm_, window_);
+    ncclMemFree(memory_);
+  }
+  std::byte* data() const { return static_cast<std::byte*>(memory_); }
+
+ private:
+  ncclComm_t comm_;
+  void* memory_ = nullptr;
+  ncclWindow_t window_ = nullptr;
+};
+
+/// The products: C = A B with bfloat16 matrices, as a training step computes them.
+class Products {
+ public:
+  cudaStream_t stream() { return context_.stream(); }
+  void enqueue(int count) {
+    for (int i = 0; i < count; ++i)
+      ts::ops::linear_backward_input<ts::bfloat16, ts::Cuda>(context_, matrix(0), matrix(1), matrix(2));
+    context_.raise();
+  }
+
+ private:
+  static constexpr std::size_t workspace_bytes = ts::Context<ts::Cuda>::workspace_bytes(1, side);
+
+  ts::Tensor<ts::bfloat16, ts::Cuda> matrix(std::int64_t index) {
+    return {reinterpret_cast<ts::bfloat16*>(matrices_.base()) + index * side * side, {side, side}};
+  }
+
+  ts::DeviceArena<ts::Cuda> workspace_{std::int64_t{workspace_bytes}},
+      matrices_{3 * side * side * std::int64_t{sizeof(ts::bfloat16)}};
+  ts::Context<ts::Cuda> context_{1, {workspace_.base(), workspace_bytes}};
+};
+
+/// Owns a communicator of NCCL. It ends after all graphs that contain its collectives.
+struct Communicator {
+  ncclComm_t handle = nullptr;
+  Communicator(ncclUniqueId const& id, int rank, bool copy_engines) {
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    if (copy_engines) config.CTAPolicy = NCCL_CTA_POLICY_ZERO;
+    require_nccl(ncclCommInitRankConfig(&handle, ranks, id, rank, &config), "ncclCommInitRankConfig");
+  }
+  Communicator(Communicator const&) = delete;
+  Communicator& operator=(Communicator const&) = delete;
+  ~Communicator() { ncclCommDestroy(handle); }
+};
+
+ts::cuda::Graph captured(cudaStream_t stream, std::function<void()> const& body) {
+  cudaGraph_t recorded = nullptr;
+  require(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
+  body();
+  require(cudaStreamEndCapture(stream, &recorded), "cudaStreamEndCapture");
+  cudaGraphExec_t graph = nullptr;
+  cudaError_t const status = cudaGraphInstantiate(&graph, recorded, 0);
+  cudaGraphDestroy(recorded);
+  require(status, "cudaGraphInstantiate");
+  return ts::cuda::Graph(graph);
+}
+
+class Rank {
+ public:
+  Rank(int rank, ncclUniqueId const& id, Work const& work, std::barrier<>& meeting)
+      : rank_(rank),
+        work_(work),
+        meeting_(meeting),
+        communicator_(id, rank, work.copy_engines),
+        send_(work.bytes, work.copy_engines ? communicator_.handle : nullptr),
+        receive_(work.bytes, work.copy_engines ? communicator_.handle : nullptr) {
+    call();  // connects the ranks, which must not be captured
+    require(cudaStreamSynchronize(collectives_.get()), "cudaStreamSynchronize");
+    auto const all = [&] {
+      for (int i = 0; i < calls; ++i) call();
+    };
+    if (work.graph) graph_ = captured(collectives_.get(), all);
+    enqueue_collectives(1);
+    products_.enqueue(5);
+    require(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+  }
+
+  void measure() {
+    double const computing = shortest(1, 0).first, moving = shortest(0, 1).second;
+    // Repeats the collectives for as long as the products take.
+    int const repeats = static_cast<int>(0.9 * computing / moving) + 1;
+    auto const [computing_with, moving_with] = shortest(1, repeats);
+    if (rank_ != 0) return;
+    std::printf(
+        "%-14s %-12s %-5s products %6.2f ms, with collectives %6.2f ms (%+.1f %%); collective %.3f ms, with "
+        "products %.3f ms\n",
+        name_of(work_.collective), work_.copy_engines ? "copy engines" : "kernels",
+        work_.graph ? "graph" : "host", computing, computing_with, 100 * (computing_with / computing - 1),
+        moving / calls, moving_with / repeats / calls);
+    std::fflush(stdout);
+  }
+
+ private:
+  void call() {
+    std::size_t const part = work_.bytes / ranks;
+    std::byte *const send = send_.data(), *const receive = receive_.data();
+    auto const own = static_cast<std::size_t>(rank_) * part;
+    switch (work_.collective) {
+      case Collective::all_gather:
+        return require_nccl(
+            ncclAllGather(send + own, receive, part, ncclInt8, communicator_.handle, collectives_.get()),
+            "ncclAllGather");
+      case Collective::all_to_all:
+        return require_nccl(
+            ncclAlltoAll(send, receive, part, ncclInt8, communicator_.handle, collectives_.get()),
+            "ncclAlltoAll");
+      case Collective::reduce_scatter:
+        return require_nccl(ncclReduceScatter(send, receive + own, part / 2, ncclBfloat16, ncclSum,
+                                              communicator_.handle, collectives_.get()),
+                            "ncclReduceScatter");
+    }
+  }
+  void enqueue_collectives(int repeats) {
+    for (int i = 0; i < repeats; ++i)
+      if (graph_)
+        require(cudaGraphLaunch(graph_.get(), collectives_.get()), "cudaGraphLaunch");
+      else
+        for (int one = 0; one < calls; ++one) call();
+  }
+  /// Returns the shortest times in ms of the products and of the collectives. They run at the same time.
+  std::pair<double, double> shortest(int batches, int repeats) {
+    double computing = 1e9, moving = 1e9;
+    for (int round = 0; round < rounds; ++round) {
+      meeting_.arrive_and_wait();
+      record(0, products_.stream());
+      record(2, collectives_.get());
+      products_.enqueue(batches * products);
+      enqueue_collectives(repeats);
+      record(1, products_.stream());
+      record(3, collectives_.get());
+      require(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+      computing = std::min(computing, between(0, 1));
+      moving = std::min(moving, between(2, 3));
+    }
+    return {computing, moving};
+  }
+  void record(std::size_t event, cudaStream_t stream) {
+    require(cudaEventRecord(events_[event].get(), stream), "cudaEventRecord");
+  }
+  double between(std::size_t begin, std::size_t end) {
+    float milliseconds = 0;
+    require(cudaEventElapsedTime(&milliseconds, events_[begin].get(), events_[end].get()),
+            "cudaEventElapsedTime");
+    return milliseconds;
+  }
+
+  int rank_;
+  Work work_;
+  std::barrier<>& meeting_;
+  Communicator communicator_;
+  Buffer send_, receive_;
+  ts::cuda::Stream collectives_ = ts::cuda::make_stream(-1);
+  Products products_;
+  std::array<ts::cuda::Event, 4> events_{
+      ts::cuda::make_event(cudaEventDefault), ts::cuda::make_event(cudaEventDefault),
+      ts::cuda::make_event(cudaEventDefault), ts::cuda::make_event(cudaEventDefault)};
+  ts::cuda::Graph graph_;
+};
+
+void measure(Work const& work) {
+  ncclUniqueId id{};
+  require_nccl(ncclGetUniqueId(&id), "ncclGetUniqueId");
+  std::barrier meeting(ranks);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < ranks; ++rank)
+    threads.emplace_back([&, rank] {
+      try {
+        ts::Context<ts::Cuda>::select(rank);
+        Rank one(rank, id, work, meeting);
+        one.measure();
+        meeting.arrive_and_wait();
+      } catch (ts::Error const& error) {
+        std::fprintf(stderr, "error: %s\n", error.what());
+        std::exit(ts::exit_code(error.kind()));  // the other rank would wait without end
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  int gpus = 0;
+  if (cudaGetDeviceCount(&gpus) != cudaSuccess || gpus < ranks) {
+    std::fprintf(stderr, "error: cuda_collective_cost needs two GPUs, and this machine has %d\n", gpus);
+    return ts::exit_code(ts::ErrorKind::unsupported);
+  }
+  int const mebibytes = argc > 1 ? std::atoi(argv[1]) : 120;
+  if (mebibytes < 1) {
+    std::fprintf(stderr, "error: MEBIBYTES is '%s', which is not a whole number from 1 on\n", argv[1]);
+    return ts::exit_code(ts::ErrorKind::usage);
+  }
+  for (Collective const collective :
+       {Collective::all_gather, Collective::all_to_all, Collective::reduce_scatter})
+    for (bool const copy_engines : {false, true}) {
+      if (copy_engines && collective == Collective::reduce_scatter) continue;  // copy engines cannot add
+      for (bool const graph : {false, true})
+        measure({collective, copy_engines, graph, static_cast<std::size_t>(mebibytes) << 20});
+    }
+}
+
+#endif
