@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # cmake -DREPORT=report -DROOT=repository -DWORK=folder [-DWRITE=ON] -P results.cmake
 # Checks the recorded results, docs/results/CARD-DATE, where CARD is the kind of GPU and DATE the day of the runs:
-#   - Every file of compare in a folder was measured on this kind of GPU, so results of two kinds never share a table.
+#   - Every file of compare in a folder was measured on this kind of GPU, so results of two kinds never share a table. The
+#     folders planned-DATE have plans and predictions of rows that no machine of ours can run.
 #   - The file pages.txt has one line for each page: NAME | TITLE | FILES and flags of report. report draws NAME.md and the
 #     figures in the folder NAME from these files, and they are equal to the recorded ones.
 #   - docs/results/README.md links every page.
@@ -33,6 +34,9 @@ foreach(folder IN LISTS folders)
       continue()  # rows of other programs
     endif()
     string(JSON gpus LENGTH "${models}")
+    if(gpus EQUAL 0)
+      continue()  # plans, which were made without a GPU
+    endif()
     foreach(gpu RANGE 1 ${gpus})
       math(EXPR gpu "${gpu} - 1")
       string(JSON model GET "${models}" ${gpu})

@@ -271,3 +271,34 @@ TEST_CASE("machines: the script and the programs have the same peak figures") {
                 replaced(row, R"(\n.*[|] (NVIDIA [^|]*[^| ]) *[|] +[0-9]+ [|] ([0-9.]+) [|] ([0-9.]+) [|])",
                          R"(\{"$1", $2, [0-9.]+, $3\})"));
 }
+
+TEST_CASE("machines: report shows the planned memory and the predicted speed next to published figures") {
+  Shell const sh;
+  sh.run(
+      "plan @\"$TESSERA_SOURCE\"/examples/experiments/large-models.flags --device cuda --machine a100-80gb "
+      "--nvme-memory 2TB --no-search --json large.json");
+  Json const plan = sh.json("large.json");
+  Json const& row = plan.at("rows").at(1);
+  CHECK(field(row, "status") == "oom");
+  double const peak = row.at("planned_gpu_mem_mb").get<double>() * 1048576e-9;
+  CHECK(field(row, "published", "planned", "peak_gb") == doctest::Approx(peak));
+  CHECK(field(row, "published", "planned", "tokens_per_sec_per_gpu") ==
+        doctest::Approx(row.at("predicted_tokens_per_sec").get<double>() / 8));
+  CHECK(field(row, "published", "ours") == Json::object());
+
+  sh.passes("report large.json --markdown page.md");
+  test::shows(sh.text("page.md"), R"(
+      Planned is the planned memory or the predicted speed of a row that did not run
+      Cannot be: zs3.*: 72 GB on each of eight
+      \| figure \| published \| \+- \| ours \| \+- ours \| ratio \| planned \|
+      \| large-models \| .* \| peak GB \| 72 \| - \| - \| - \| - \| [0-9.]+ \|)");
+
+  // The same table for plans that were made without --published.
+  sh.run(
+      "plan --model llama-2-7b --device cuda --machine a100-80gb --gpus 4 --batch 4 --sequence 512 "
+      "--stages 3 --offloads none --precisions bf16 --no-search --json seven.json");
+  sh.passes("report seven.json --markdown none.md");
+  sh.lacks("none.md", "Published figures");
+  sh.passes("report seven.json --published stage-sweep-7b --markdown seven.md");
+  test::shows(sh.text("seven.md"), R"(\| stage-sweep-7b \| .* \| peak GB \| 18 \| .* \| [0-9.]+ \|)");
+}

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes the table of published figures and our figures, from rows of `compare --published`.
+// Makes the table of published figures and our figures, from rows of compare and plan.
+#include <algorithm>
 #include <cmath>
 
 #include "cli/values.hpp"
@@ -27,8 +28,17 @@ Table published_table(Inputs const& inputs) {
               {},
               {}};
   RowList rows;
-  for (Row const& row : inputs.rows)
-    if (!row.published.empty()) rows.push_back(&row);
+  for (auto const* const list : {&inputs.rows, &inputs.plans})
+    for (Row const& row : *list)
+      if (!row.published.empty()) rows.push_back(&row);
+  bool const planned = std::any_of(rows.begin(), rows.end(), [](Row const* row) {
+    return std::any_of(row->published.begin(), row->published.end(),
+                       [](PublishedFigure const& figure) { return figure.planned.has_value(); });
+  });
+  if (planned) {
+    table.columns.push_back({"planned", "", true});
+    table.note += "Planned is the planned memory or the predicted speed of a row that did not run. ";
+  }
   Labels const labels(rows, inputs);
   auto const name_of = [&](Row const& row) {
     std::string const label = labels.of(row);
@@ -65,6 +75,7 @@ Table published_table(Inputs const& inputs) {
       table.cells.push_back({figure.comparison, name_of(*row), cli::published_header(figure.name),
                              as_published(figure.published), text(figure.published_deviation),
                              text(figure.ours), text(figure.our_deviation), number_text(figure.ratio, 2)});
+      if (planned) table.cells.back().push_back(text(figure.planned));
     }
   }
   return table;

@@ -110,7 +110,7 @@ std::vector<PublishedFigure> published_in(Reader const& row) {
       return values ? values->number(name, true) : std::nullopt;
     };
     list.push_back({published->text("comparison"), key, figures->number(key, true), value("deviations"),
-                    value("ours"), value("our_deviations"), value("ratios")});
+                    value("ours"), value("our_deviations"), value("ratios"), value("planned")});
   }
   return list;
 }
@@ -369,7 +369,7 @@ void add_json(std::string const& name, Json const& json, Inputs& inputs) {
   if (!planned && json.contains("wall_s") && json["wall_s"].is_null())
     source.notes.push_back("compare was interrupted or is still running: rows may be missing");
   std::size_t const first = inputs.rows.size();
-  read_rows(name, planned ? rows : with_published(rows, inputs.published, source), source, inputs);
+  read_rows(name, with_published(rows, inputs.published, source), source, inputs);
   inputs.sources.push_back(std::move(source));
   if (!planned)
     complete_rows(inputs, first, rows, json.contains("environment") ? json["environment"] : Json());

@@ -68,6 +68,7 @@ struct PublishedFigure {
   std::string comparison;  ///< name of the published comparison
   std::string name;        ///< key of the figure, such as "tokens_per_sec"
   std::optional<double> published, published_deviation, ours, our_deviation, ratio;
+  std::optional<double> planned;  ///< our planned or predicted figure, if the row did not run
 };
 
 /// One measured or planned configuration: a recipe with a model, a shape and a number of ranks.
@@ -83,7 +84,7 @@ struct Row {
   double twins_differ = 0.0;
   std::vector<std::optional<double>> losses;  ///< losses of all steps, beginning with the first
   Categories categories;                      ///< of device memory; only in rows of `plan`
-  std::vector<PublishedFigure> published;     ///< only in rows of compare --published
+  std::vector<PublishedFigure> published;     ///< only in rows with the field `published`
   std::string published_cannot_be;            ///< why a published figure is impossible; empty if none is
 
   std::string& operator[](Word word) { return words[static_cast<std::size_t>(word)]; }

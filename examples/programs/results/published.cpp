@@ -419,12 +419,17 @@ void add_published(std::vector<Row>& rows, Names const& names, PublishedModels c
       Row found = {{"comparison", name}, {"machine", of.at("machine")}, {"model", printed->at("model")}};
       found["figures"] = printed->value("figures", Row::object());
       found["deviations"] = printed->value("deviations", Row::object());
-      for (char const* const key : {"ours", "our_deviations", "ratios"}) found[key] = Row::object();
+      for (char const* const key : {"ours", "our_deviations", "ratios", "planned"})
+        found[key] = Row::object();
       for (auto const& [key, value] : found["figures"].items())
         for (Figure const& figure : figures) {
-          if (key != figure.name || row.at("status") != "ok") continue;
+          if (key != figure.name) continue;
           auto const here = ours(row, of, figure);
           if (!here) continue;
+          if (row.at("status") != "ok") {
+            found["planned"][key] = *here;
+            continue;
+          }
           found["ours"][key] = *here;
           if (auto const deviation = our_deviation(row, figure)) found["our_deviations"][key] = *deviation;
           found["ratios"][key] = *here / value.get<double>();

@@ -28,7 +28,7 @@ using PublishedModels = std::map<std::string, std::string>;
 
 /// Adds the field `published` to each row that repeats a row of one of the given published comparisons. The
 /// field holds the comparison's name and machine, and the published figures. If our row was measured, it also
-/// holds the ratios of our figures to the published ones.
+/// holds our figures and their ratios to the published ones. Otherwise it holds our planned figures.
 void add_published(std::vector<results::Row>& rows, Names const& comparisons,
                    PublishedModels const& models = {});
 
