@@ -55,19 +55,19 @@ rtx3090     | NVIDIA GeForce RTX 3090 |  936 | 71.0 | 35.6 | 32 | NVIDIA Ampere 
 # issues of NVIDIA/nccl-tests and NVIDIA/nccl: 8 A100 SXM reach 200 to 235 GB/s (149) and 2 A100 208 GB/s (178); 2 H100 with
 # bridges reach 116 GB/s (nccl 1161); a ring over PCIe 4 reaches 20 GB/s (178). GeForce cards cannot copy to each other directly.
 # Each byte goes through host memory, so half of the share is assumed for them. "error" is the expected error of a time in
-# percent. "slow" is the share of its speed that a computation loses during a collective. This share was measured on two H100.
-# For PCIe it is an assumption: NCCL occupies fewer multiprocessors there. "MiB" is the memory of the card as the driver reports
-# it.
-# name        MiB      ranks  GB/s  share  error  slow  link
+# percent. "slow" is the share of its speed that a computation loses during a collective, and "slowed" is the share that the
+# collective loses. Both shares were measured on two H100. For PCIe they are assumptions: NCCL occupies fewer multiprocessors
+# there, and the link limits the collective. "MiB" is the memory of the card as the driver reports it.
+# name        MiB      ranks  GB/s  share  error  slow  slowed  link
 links='
-h200        | 143771 |  8 | 450 | -    | 20 | 0.25 | NVLink 4 with 900 GB/s
-h100-sxm    |  81559 |  8 | 450 | -    | 20 | 0.25 | NVLink 4 with 900 GB/s
-h100-nvl    |  95830 |  2 | 300 | 0.39 | 50 | 0.25 | NVLink 4 bridges with 600 GB/s between two GPUs
-h100-nvl    |  95830 |  8 |  64 | 0.62 | 50 | 0.25 | PCIe 5 x16 with 128 GB/s between more GPUs
-a100-80gb   |  81920 |  8 | 300 | 0.70 | 30 | 0.25 | NVLink 3 with 600 GB/s
-l4          |  23034 |  8 |  32 | 0.62 | 50 | 0.1  | PCIe 4 x16 with 64 GB/s
-rtx4090     |  24564 |  8 |  32 | 0.31 | 50 | 0.1  | PCIe 4 x16 with 64 GB/s, through host memory
-rtx3090     |  24576 |  8 |  32 | 0.31 | 50 | 0.1  | PCIe 4 x16 with 64 GB/s, through host memory
+h200        | 143771 |  8 | 450 | -    | 20 | 0.25 | 0.4    | NVLink 4 with 900 GB/s
+h100-sxm    |  81559 |  8 | 450 | -    | 20 | 0.25 | 0.4    | NVLink 4 with 900 GB/s
+h100-nvl    |  95830 |  2 | 300 | 0.39 | 50 | 0.25 | 0.4    | NVLink 4 bridges with 600 GB/s between two GPUs
+h100-nvl    |  95830 |  8 |  64 | 0.62 | 50 | 0.25 | 0.4    | PCIe 5 x16 with 128 GB/s between more GPUs
+a100-80gb   |  81920 |  8 | 300 | 0.70 | 30 | 0.25 | 0.4    | NVLink 3 with 600 GB/s
+l4          |  23034 |  8 |  32 | 0.62 | 50 | 0.1  | 0.1    | PCIe 4 x16 with 64 GB/s
+rtx4090     |  24564 |  8 |  32 | 0.31 | 50 | 0.1  | 0.1    | PCIe 4 x16 with 64 GB/s, through host memory
+rtx3090     |  24576 |  8 |  32 | 0.31 | 50 | 0.1  | 0.1    | PCIe 4 x16 with 64 GB/s, through host memory
 '
 # The host of one GPU. "GB/s" is the memory bandwidth that the GPU's share of the host has at the most, by the data sheet of the
 # processor. An update of AdamW is assumed to reach 0.8 of it (host_share). The rate of the H200's host, to which it is
@@ -135,10 +135,10 @@ for name in $(awk -F' *[|] *' 'NF > 1 && $1 != "h200" { print $1 }' <<< "$table"
       }
       lines = split(links, line, "\n")
       for (i = 1; i <= lines; ++i) {
-        if (split(line[i], cell, / *[|] */) != 8 || cell[1] != to) continue
+        if (split(line[i], cell, / *[|] */) != 9 || cell[1] != to) continue
         ++link_count; bytes_of_card = cell[2] * 1048576; up_to[link_count] = cell[3]; rate_of[link_count] = cell[4] * 1e9
-        share[link_count] = cell[5]; error = cell[6]; slow = cell[7]
-        link_text = link_text (link_count > 1 ? ", " : "") cell[8]
+        share[link_count] = cell[5]; error = cell[6]; slow = cell[7]; slowed = cell[8]
+        link_text = link_text (link_count > 1 ? ", " : "") cell[9]
       }
       lines = split(hosts, line, "\n")
       for (i = 1; i <= lines; ++i) {
@@ -182,7 +182,7 @@ for name in $(awk -F' *[|] *' 'NF > 1 && $1 != "h200" { print $1 }' <<< "$table"
     function collectives(   at, ranks, from, key, alpha, i, k, found, wanted, text) {
       text = share[1] == "-" ? source : "computed from the data sheet of the link and the times of NVLink 4"
       printf " \"collectives\": {\"source\":\"%s\",\"link\":\"%s\",\"scaled\":%s,", text, link_text, share[1] == "-" ? "false" : "true"
-      printf "\"error_pct\":%.1f,\"slowdown\":%g, \"points\": [", error, slow
+      printf "\"error_pct\":%.1f,\"slowdown\":%g,\"collective_slowdown\":%g, \"points\": [", error, slow, slowed
       split("2 4 8", wanted, " ")
       for (k = 1; k <= kind_count; ++k)
         for (at = 1; at <= 3; ++at) {

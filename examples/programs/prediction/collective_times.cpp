@@ -139,11 +139,9 @@ Json json_of(Network const& network) {
 }
 
 std::string text_of(CollectiveTimes const& times) {
-  Json head = {{"source", times.source},
-               {"link", times.link},
-               {"scaled", times.scaled},
-               {"error_pct", times.error_pct},
-               {"slowdown", times.slowdown}};
+  Json head = {{"source", times.source},     {"link", times.link},
+               {"scaled", times.scaled},     {"error_pct", times.error_pct},
+               {"slowdown", times.slowdown}, {"collective_slowdown", times.collective_slowdown}};
   std::string text = head.dump(-1, ' ', false, Json::error_handler_t::replace);
   text.back() = ',';  // replaces the closing brace; one point per line follows
   text += " \"points\": [";
@@ -166,6 +164,8 @@ CollectiveTimes collectives_from(Json const& json) {
   times.scaled = json_fields::value_in(json, "scaled", &Json::is_boolean, "true or false").get<bool>();
   times.error_pct = json_fields::number_in(json, "error_pct", 0, 1000);
   times.slowdown = json_fields::number_in(json, "slowdown", 0, 0.9);
+  if (json.contains("collective_slowdown"))  // absent in older files
+    times.collective_slowdown = json_fields::number_in(json, "collective_slowdown", 0, 0.9);
   Json const& points = json_fields::value_in(json, "points", &Json::is_array, "a list");
   constexpr std::size_t max_points = 20000;
   if (points.empty() || points.size() > max_points)

@@ -401,6 +401,7 @@ std::optional<PredictedStep> MachineTimes::step(StepPlan const& plan, std::vecto
     // operation too late.
     constexpr double late = 1.5;
     contention.slowdown = collectives_.slowdown;
+    contention.collective_slowdown = collectives_.collective_slowdown;
     contention.wait = operations > 0 ? late * computed / operations : 0;
   }
   SimulatedStep const whole = simulated(plan, took, contention, guessed);

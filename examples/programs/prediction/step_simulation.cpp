@@ -67,7 +67,8 @@ class Simulation {
             return has(contention_.collectives, *job) && job->wait <= 0;
           }));
       auto const rate = [&](Job const& job) {
-        if (has(contention_.collectives, job)) return 1.0 / transfers;
+        if (has(contention_.collectives, job))
+          return (computes ? 1.0 - contention_.collective_slowdown : 1.0) / transfers;
         return exchanges && has(contention_.slowed, job) ? 1.0 - contention_.slowdown : 1.0;
       };
       auto const next = [&](Job const& job) { return job.wait > 0 ? job.wait : job.left / rate(job); };

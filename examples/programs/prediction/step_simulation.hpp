@@ -19,6 +19,8 @@ struct Contention {
   /// The computations. They run at 1 - `slowdown` of their speed while a collective runs.
   std::vector<bool> slowed;
   double slowdown = 0;
+  /// The share of its speed that a collective loses while one of these computations runs.
+  double collective_slowdown = 0;
   /// If a collective starts while one of these computations runs, it first waits for `wait` seconds. In
   /// reality it waits until the kernels of all ranks leave multiprocessors free. The wait ends early if no
   /// computation runs.

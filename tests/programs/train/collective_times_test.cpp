@@ -145,6 +145,7 @@ TEST_CASE("the collectives of a file are read as they were written, and damaged 
   collectives.scaled = true;
   collectives.error_pct = 42;
   collectives.slowdown = 0.125;
+  collectives.collective_slowdown = 0.375;
   times.set_collectives(collectives);
   times.set_memory(std::int64_t{80} << 30);
   times.set_max_ranks(8);
@@ -157,11 +158,15 @@ TEST_CASE("the collectives of a file are read as they were written, and damaged 
   CHECK(read.collectives().scaled);
   CHECK(read.collectives().error_pct == 42);
   CHECK(read.collectives().slowdown == 0.125);
+  CHECK(read.collectives().collective_slowdown == 0.375);
   CHECK(read.collectives().points().size() == 3);
   CHECK(read.collectives().seconds(Move::all_gather, 3, 5 * mib, false).seconds ==
         collectives.seconds(Move::all_gather, 3, 5 * mib, false).seconds);
 
   std::string const text = file_support::read(path);
+  (void)file_support::write(path, file_support::replaced(text, ",\"collective_slowdown\":0.375", ""));
+  CHECK(cli::MachineTimes::read(path).collectives().collective_slowdown ==
+        cli::CollectiveTimes().collective_slowdown);  // as in files of earlier versions
   struct Damage {
     char const *from, *to, *fault;
   };
@@ -179,6 +184,8 @@ TEST_CASE("the collectives of a file are read as they were written, and damaged 
            Damage{"\"collectives\": {", "\"collectives\": 3, \"other\": {", "(it is not an object)"},
            Damage{"\"scaled\":true", "\"scaled\":1", "('scaled' is not true or false)"},
            Damage{"\"slowdown\":0.125", "\"slowdown\":1.5", "('slowdown' is not a number from 0 to 0.9)"},
+           Damage{"\"collective_slowdown\":0.375", "\"collective_slowdown\":-1",
+                  "('collective_slowdown' is not a number from 0 to 0.9)"},
            Damage{"\"memory_bytes\": ", "\"memory_bytes\": -",
                   "cannot be read: 'memory_bytes' is not a number"},
            Damage{"\"max_ranks\": 8", "\"max_ranks\": \"8\"", "cannot be read: 'max_ranks' is not a number"},
@@ -213,7 +220,7 @@ TEST_CASE("a step of several GPUs is predicted from times of one GPU and of coll
   }
 }
 
-TEST_CASE("a collective slows computations down while both run, and waits for them when it starts") {
+TEST_CASE("a collective and computations slow each other down, and it waits for them when it starts") {
   GpuStep const step = gpu_step("zero0", 2);
   Schedule const& schedule = step.plan->train.schedule;
   std::vector<double> took(schedule.entries.size());
@@ -240,6 +247,15 @@ TEST_CASE("a collective slows computations down while both run, and waits for th
   double const waited = cli::on_paper(*step.plan, took, contention);
   CHECK(waited > slowed);
   CHECK(waited <= slowed + 0.25 * exchanges + 1e-9);
+  // A collective that runs at half of its speed during a computation transfers at most twice as long, and so
+  // also slows the computations down for longer.
+  contention.collective_slowdown = 0.5;
+  double const longer = cli::on_paper(*step.plan, took, contention);
+  CHECK(longer > waited);
+  CHECK(longer <= waited + 1.5 * exchanged + 1e-9);
+  contention.slowdown = 1e-9;
+  contention.wait = 0;
+  CHECK(cli::on_paper(*step.plan, took, contention) <= free + exchanged + 1e-6);
 }
 
 TEST_CASE("two collectives that run at the same time share the link") {
