@@ -8,19 +8,25 @@
 // Usage: cuda_collective_cost [MEBIBYTES]. MEBIBYTES is the size of a whole buffer, 120 MiB by default.
 //
 // Prints one line for each collective, each way to run it, and for calls from the host or from a CUDA graph:
-// the time of 60 products of 4096 x 4096 bfloat16 matrices without and with collectives on another stream,
-// and the time of a collective without and with these products. Each time is the shortest of five.
+// the time of 60 products of 4096 x 4096 random bfloat16 matrices without and with collectives on another
+// stream, and the time of a collective without and with these products. Each time is the shortest of five, on
+// the first GPU. "copy engines" means that NCCL was asked to use them.
 #include <algorithm>
 #include <array>
 #include <barrier>
+#include <charconv>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cuda_runtime.h>
+#include <exception>
 #include <functional>
 #include <nccl.h>
+#include <random>
 #include <string>
+#include <string_view>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -31,7 +37,9 @@
 #if NCCL_VERSION_CODE < NCCL_VERSION(2, 28, 0)
 
 int main() {
-  std::printf("cuda_collective_cost needs NCCL 2.28 or newer, and it was built with %d\n", NCCL_VERSION_CODE);
+  std::fprintf(stderr, "error: cuda_collective_cost needs NCCL 2.28 or newer, and it was built with %d\n",
+               NCCL_VERSION_CODE);
+  return tessera::exit_code(tessera::ErrorKind::unsupported);
 }
 
 #else
@@ -42,6 +50,7 @@ namespace ts = tessera;
 using ts::cuda::require;
 
 constexpr int ranks = 2, products = 60, calls = 10, rounds = 5;
+constexpr int longer = 3;            ///< the work of the other stream takes about this many times as long
 constexpr std::int64_t side = 4096;  ///< of a square matrix
 
 enum class Collective { all_gather, all_to_all, reduce_scatter };
@@ -94,9 +103,18 @@ class Buffer {
   ncclWindow_t window_ = nullptr;
 };
 
-/// The products: C = A B with bfloat16 matrices, as a training step computes them.
+/// The products: C = A B with random bfloat16 matrices, as a training step computes them.
 class Products {
  public:
+  Products() {
+    std::mt19937 random(1);
+    std::normal_distribution<float> normal;
+    std::vector<ts::bfloat16> values(std::size_t{2} * side * side);
+    for (ts::bfloat16& value : values) value = ts::bfloat16(normal(random));
+    require(cudaMemcpy(matrices_.base(), values.data(), values.size() * sizeof(ts::bfloat16),
+                       cudaMemcpyHostToDevice),
+            "cudaMemcpy");
+  }
   cudaStream_t stream() { return context_.stream(); }
   void enqueue(int count) {
     for (int i = 0; i < count; ++i)
@@ -141,12 +159,18 @@ ts::cuda::Graph captured(cudaStream_t stream, std::function<void()> const& body)
   return ts::cuda::Graph(graph);
 }
 
+/// What the ranks of a measurement share.
+struct Shared {
+  std::barrier<> meeting{ranks};
+  int batches = 0, repeats = 0;  ///< how often to enqueue the products, and the collectives
+};
+
 class Rank {
  public:
-  Rank(int rank, ncclUniqueId const& id, Work const& work, std::barrier<>& meeting)
+  Rank(int rank, ncclUniqueId const& id, Work const& work, Shared& shared)
       : rank_(rank),
         work_(work),
-        meeting_(meeting),
+        shared_(shared),
         communicator_(id, rank, work.copy_engines),
         send_(work.bytes, work.copy_engines ? communicator_.handle : nullptr),
         receive_(work.bytes, work.copy_engines ? communicator_.handle : nullptr) {
@@ -163,16 +187,23 @@ class Rank {
 
   void measure() {
     double const computing = shortest(1, 0).first, moving = shortest(0, 1).second;
-    // Repeats the collectives for as long as the products take.
-    int const repeats = static_cast<int>(0.9 * computing / moving) + 1;
-    auto const [computing_with, moving_with] = shortest(1, repeats);
+    // Rank 0 decides how often to enqueue both, because all ranks must enqueue equally many collectives.
+    if (rank_ == 0) {
+      shared_.repeats = static_cast<int>(longer * computing / moving) + 1;
+      shared_.batches = static_cast<int>(longer * moving * shared_.repeats / computing) + 1;
+    }
+    shared_.meeting.arrive_and_wait();
+    int const repeats = shared_.repeats, batches = shared_.batches;
+    // The work whose time counts must end first, so that the other work runs all the time.
+    double const computing_with = shortest(1, repeats).first,
+                 moving_with = shortest(batches, repeats).second / repeats;
     if (rank_ != 0) return;
     std::printf(
         "%-14s %-12s %-5s products %6.2f ms, with collectives %6.2f ms (%+.1f %%); collective %.3f ms, with "
-        "products %.3f ms\n",
+        "products %.3f ms (%+.1f %%)\n",
         name_of(work_.collective), work_.copy_engines ? "copy engines" : "kernels",
         work_.graph ? "graph" : "host", computing, computing_with, 100 * (computing_with / computing - 1),
-        moving / calls, moving_with / repeats / calls);
+        moving / calls, moving_with / calls, 100 * (moving_with / moving - 1));
     std::fflush(stdout);
   }
 
@@ -207,13 +238,14 @@ class Rank {
   std::pair<double, double> shortest(int batches, int repeats) {
     double computing = 1e9, moving = 1e9;
     for (int round = 0; round < rounds; ++round) {
-      meeting_.arrive_and_wait();
-      record(0, products_.stream());
+      shared_.meeting.arrive_and_wait();
+      // The host enqueues the collectives first, because their kernels are fewer.
       record(2, collectives_.get());
-      products_.enqueue(batches * products);
       enqueue_collectives(repeats);
-      record(1, products_.stream());
       record(3, collectives_.get());
+      record(0, products_.stream());
+      products_.enqueue(batches * products);
+      record(1, products_.stream());
       require(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
       computing = std::min(computing, between(0, 1));
       moving = std::min(moving, between(2, 3));
@@ -232,7 +264,7 @@ class Rank {
 
   int rank_;
   Work work_;
-  std::barrier<>& meeting_;
+  Shared& shared_;
   Communicator communicator_;
   Buffer send_, receive_;
   ts::cuda::Stream collectives_ = ts::cuda::make_stream(-1);
@@ -246,18 +278,19 @@ class Rank {
 void measure(Work const& work) {
   ncclUniqueId id{};
   require_nccl(ncclGetUniqueId(&id), "ncclGetUniqueId");
-  std::barrier meeting(ranks);
+  Shared shared;
   std::vector<std::thread> threads;
   for (int rank = 0; rank < ranks; ++rank)
     threads.emplace_back([&, rank] {
       try {
         ts::Context<ts::Cuda>::select(rank);
-        Rank one(rank, id, work, meeting);
+        Rank one(rank, id, work, shared);
         one.measure();
-        meeting.arrive_and_wait();
-      } catch (ts::Error const& error) {
+        shared.meeting.arrive_and_wait();
+      } catch (std::exception const& error) {
+        // The other rank would wait without end. The destructors of CUDA and NCCL would wait for its kernels.
         std::fprintf(stderr, "error: %s\n", error.what());
-        std::exit(ts::exit_code(error.kind()));  // the other rank would wait without end
+        std::_Exit(ts::exit_code(ts::ErrorKind::failed));
       }
     });
   for (std::thread& thread : threads) thread.join();
@@ -271,17 +304,18 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "error: cuda_collective_cost needs two GPUs, and this machine has %d\n", gpus);
     return ts::exit_code(ts::ErrorKind::unsupported);
   }
-  int const mebibytes = argc > 1 ? std::atoi(argv[1]) : 120;
-  if (mebibytes < 1) {
-    std::fprintf(stderr, "error: MEBIBYTES is '%s', which is not a whole number from 1 on\n", argv[1]);
+  std::string_view const size = argc > 1 ? argv[1] : "120";
+  std::size_t mebibytes = 0;
+  auto const [end, status] = std::from_chars(size.data(), size.data() + size.size(), mebibytes);
+  if (status != std::errc() || end != size.data() + size.size() || mebibytes < 1 || mebibytes > 16384) {
+    std::fprintf(stderr, "error: MEBIBYTES is '%s', which is not a whole number from 1 to 16384\n", argv[1]);
     return ts::exit_code(ts::ErrorKind::usage);
   }
   for (Collective const collective :
        {Collective::all_gather, Collective::all_to_all, Collective::reduce_scatter})
     for (bool const copy_engines : {false, true}) {
       if (copy_engines && collective == Collective::reduce_scatter) continue;  // copy engines cannot add
-      for (bool const graph : {false, true})
-        measure({collective, copy_engines, graph, static_cast<std::size_t>(mebibytes) << 20});
+      for (bool const graph : {false, true}) measure({collective, copy_engines, graph, mebibytes << 20});
     }
 }
 

@@ -86,7 +86,7 @@ void train(ts::comm::Comm const& comm, Work const& work, char const* kind, Clock
   ts::Gpt2Options const model;
   bool const alone = work.sharding == "alone";
   auto const trainer = ts::make_trainer(ts::any_model(model), recipe_of(alone ? "zs0" : work.sharding),
-                                        alone ? alone_on(comm.rank()) : comm,
+                                        alone ? alone_on(comm.transport().local_rank()) : comm,
                                         {.batch = work.batch, .sequence = work.sequence});
   ts::Batch batch;
   batch.batch = work.batch;

@@ -1,22 +1,25 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Measures the figures of docs/performance.md on this machine's GPUs: benchmarks/gpu_figures.sh BIN OUT PART...
-# BIN is the folder of compare and train (build/cuda/bin). A part writes OUT/PART*.json and .csv and prints one line per row.
-# Parts: sizes, precisions, stages, memory, ranks (two GPUs), alone and ctas (two GPUs), predictions (two GPUs, about 100 s), drift,
-# start. Parts with the runs of published comparisons for docs/results: published-1, published-3, published-3-offload,
-# published-5, published-5-ranks (two GPUs), published-5-offload and published-5-large. The last three need a host with 256 GB
-# and a disk with 40 GB (TESSERA_NVME, default OUT).
+# BIN is the folder of compare and train (build/cuda/bin); cuda_ranks is in BIN/../benchmarks. A part writes OUT/PART*.json and
+# .csv and prints one line per row. The parts alone and ctas only print lines.
+# Parts: sizes, precisions, stages, memory, ranks (two GPUs), alone and ctas (two GPUs), predictions (two GPUs, about 100 s),
+# drift, start. Parts with the runs of published comparisons for docs/results: published-1, published-3, published-3-offload,
+# published-5, published-5-ranks (two GPUs), published-5-offload and published-5-large. The parts published-3-offload,
+# published-5-offload and published-5-large use a disk (TESSERA_NVME, default OUT). The last one needs a host with 256 GB and a
+# disk with 40 GB.
 # TESSERA_DEVICE=cpu tests a part on the CPU. The part predictions times the collectives of this machine and writes them to
 # OUT/two.json. Then it compares 18 rows with predictions from TESSERA_MACHINE (default h200).
 # The part drift reads these variables: TESSERA_SEEDS (default "1 2 3 4 5") and TESSERA_STEPS (default 100).
 set -euo pipefail
-[ $# -ge 3 ] || { sed -n 3,8p "$0" | cut -c3-; exit 2; }
+[ $# -ge 3 ] || { sed -n 3,13p "$0" | cut -c3-; exit 2; }
 bin=$(realpath "$1") out=$2
 shift 2
 mkdir -p "$out"
 device=${TESSERA_DEVICE:-cuda}
 experiments=$(realpath "$(dirname "$0")/../examples/experiments")
 nvme=${TESSERA_NVME:-$out}
+cuda_ranks=$bin/../benchmarks/cuda_ranks
 long='layers=12,heads=12,channels=768,positions=8192'
 heads_of_80='layers=12,heads=10,channels=800'
 
@@ -89,7 +92,7 @@ for part in "$@"; do
       # so the difference is the cost of the collectives.
       for work in '32 1024' '16 256'; do
         for round in 1 2; do
-          for sharding in alone zs0 zs2 zs3; do "$bin/cuda_ranks" 2 "$sharding" $work; done
+          for sharding in alone zs0 zs2 zs3; do "$cuda_ranks" 2 "$sharding" $work || echo "cuda_ranks ended with $?"; done
         done
       done
       ;;
@@ -98,14 +101,14 @@ for part in "$@"; do
       for ctas in default 1 2 4 8 16 32; do
         for sharding in zs0 zs3; do
           echo -n "NCCL_MAX_CTAS=$ctas: "
-          if [ "$ctas" = default ]; then "$bin/cuda_ranks" 2 "$sharding" 32 1024; else
-            NCCL_MAX_CTAS=$ctas "$bin/cuda_ranks" 2 "$sharding" 32 1024
-          fi
+          if [ "$ctas" = default ]; then unset NCCL_MAX_CTAS; else export NCCL_MAX_CTAS=$ctas; fi
+          "$cuda_ranks" 2 "$sharding" 32 1024 || echo "cuda_ranks ended with $?"
         done
       done
+      unset NCCL_MAX_CTAS
       ;;
     published-1)
-      rows zero-stages-gpt2 "@$experiments/zero-stages-gpt2.flags" --steps 100 --min-time 1
+      rows zero-stages-gpt2 "@$experiments/zero-stages-gpt2.flags" --steps 100
       rows zero-stages-shapes "@$experiments/zero-stages-shapes.flags" --min-time 1
       ;;
     published-3)

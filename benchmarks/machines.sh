@@ -60,11 +60,11 @@ rtx3090     | NVIDIA GeForce RTX 3090 |  936 | 71.0 | 35.6 | 32 | NVIDIA Ampere 
 # there, and the link limits the collective. "MiB" is the memory of the card as the driver reports it.
 # name        MiB      ranks  GB/s  share  error  slow  slowed  link
 links='
-h200        | 143771 |  8 | 450 | -    | 20 | 0.25 | 0.4    | NVLink 4 with 900 GB/s
-h100-sxm    |  81559 |  8 | 450 | -    | 20 | 0.25 | 0.4    | NVLink 4 with 900 GB/s
-h100-nvl    |  95830 |  2 | 300 | 0.39 | 50 | 0.25 | 0.4    | NVLink 4 bridges with 600 GB/s between two GPUs
-h100-nvl    |  95830 |  8 |  64 | 0.62 | 50 | 0.25 | 0.4    | PCIe 5 x16 with 128 GB/s between more GPUs
-a100-80gb   |  81920 |  8 | 300 | 0.70 | 30 | 0.25 | 0.4    | NVLink 3 with 600 GB/s
+h200        | 143771 |  8 | 450 | -    | 20 | 0.25 | 0.45   | NVLink 4 with 900 GB/s
+h100-sxm    |  81559 |  8 | 450 | -    | 20 | 0.25 | 0.45   | NVLink 4 with 900 GB/s
+h100-nvl    |  95830 |  2 | 300 | 0.39 | 50 | 0.25 | 0.45   | NVLink 4 bridges with 600 GB/s between two GPUs
+h100-nvl    |  95830 |  8 |  64 | 0.62 | 50 | 0.25 | 0.45   | PCIe 5 x16 with 128 GB/s between more GPUs
+a100-80gb   |  81920 |  8 | 300 | 0.70 | 30 | 0.25 | 0.45   | NVLink 3 with 600 GB/s
 l4          |  23034 |  8 |  32 | 0.62 | 50 | 0.1  | 0.1    | PCIe 4 x16 with 64 GB/s
 rtx4090     |  24564 |  8 |  32 | 0.31 | 50 | 0.1  | 0.1    | PCIe 4 x16 with 64 GB/s, through host memory
 rtx3090     |  24576 |  8 |  32 | 0.31 | 50 | 0.1  | 0.1    | PCIe 4 x16 with 64 GB/s, through host memory

@@ -357,7 +357,7 @@ std::optional<PredictedStep> MachineTimes::step(StepPlan const& plan, std::vecto
   std::vector<bool> guessed(took.size());
   Contention contention;
   bool const contended = !shares && world > 1;
-  if (contended) contention = {std::vector<bool>(took.size()), std::vector<bool>(took.size()), 0, 0};
+  if (contended) contention = {std::vector<bool>(took.size()), std::vector<bool>(took.size())};
   double computed = 0, operations = 0;
   for (std::size_t index = 0; index < took.size(); ++index) {
     Cost const& cost = costs[index];

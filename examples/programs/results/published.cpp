@@ -426,11 +426,9 @@ void add_published(std::vector<Row>& rows, Names const& names, PublishedModels c
           if (key != figure.name) continue;
           auto const here = ours(row, of, figure);
           if (!here) continue;
-          if (row.at("status") != "ok") {
-            found["planned"][key] = *here;
-            continue;
-          }
-          found["ours"][key] = *here;
+          bool const ran = row.at("status") == "ok";
+          found[ran ? "ours" : "planned"][key] = *here;
+          if (!ran) continue;
           if (auto const deviation = our_deviation(row, figure)) found["our_deviations"][key] = *deviation;
           found["ratios"][key] = *here / value.get<double>();
         }

@@ -224,7 +224,7 @@ TEST_CASE("a collective and computations slow each other down, and it waits for 
   GpuStep const step = gpu_step("zero0", 2);
   Schedule const& schedule = step.plan->train.schedule;
   std::vector<double> took(schedule.entries.size());
-  cli::Contention contention{std::vector<bool>(took.size()), std::vector<bool>(took.size()), 0, 0};
+  cli::Contention contention{std::vector<bool>(took.size()), std::vector<bool>(took.size())};
   double computed = 0, exchanged = 0;
   int exchanges = 0;
   for (std::size_t at = 0; at < took.size(); ++at) {
@@ -253,16 +253,17 @@ TEST_CASE("a collective and computations slow each other down, and it waits for 
   double const longer = cli::on_paper(*step.plan, took, contention);
   CHECK(longer > waited);
   CHECK(longer <= waited + 1.5 * exchanged + 1e-9);
-  contention.slowdown = 1e-9;
+  // Without a slowdown of computations, the step grows at most by the doubled transfers.
+  contention.slowdown = 0;
   contention.wait = 0;
-  CHECK(cli::on_paper(*step.plan, took, contention) <= free + exchanged + 1e-6);
+  CHECK(cli::on_paper(*step.plan, took, contention) <= free + exchanged + 1e-9);
 }
 
 TEST_CASE("two collectives that run at the same time share the link") {
   GpuStep const step = gpu_step("zero3", 2, 2);
   Schedule const& schedule = step.plan->train.schedule;
   std::vector<double> took(schedule.entries.size());
-  cli::Contention contention{std::vector<bool>(took.size()), {}, 0, 0};
+  cli::Contention contention{std::vector<bool>(took.size()), {}};
   double exchanged = 0;
   std::vector<Lane> lanes;
   for (std::size_t at = 0; at < took.size(); ++at) {
