@@ -34,7 +34,8 @@ struct AttentionTiles {
   S* slopes;     // in backward: gradients of the scores, backward_queries x block, after `scores`
   S* sums;       // block x head channels: outputs; in backward: dV, or dQ in query_gradients
   S* more_sums;  // block x head channels: in backward dK
-  S* queries;    // in backward: dQ of all query heads that share a key head, if it fits
+  S* queries;    // in backward: dQ of all query heads that share a key head, if it fits; in forward: packed
+                 // keys and values, if they fit
   S* rows;       // statistics: up to two numbers per query
 
   static constexpr std::size_t bytes =
@@ -115,10 +116,84 @@ EIGEN_STRONG_INLINE S exponentiate_row(S* row, std::int64_t n, std::int64_t padd
   return lane_sum(sum);
 }
 
-/// Computes the outputs and the logsumexp of queries [first, first + rows) of a head. `at` identifies the
-/// query head, and `keys_at` its head of keys and values. Query first + i sees the keys up to last + i.
+/// The products of the forward pass with a head of keys and values: the scores of blocks of queries, and
+/// their outputs. If several blocks share the head, and it fits into scratch memory, it is packed once.
+/// Otherwise each product packs what it needs.
 template <class T>
-void attention_forward_block(std::span<std::byte> scratch, HeadIndex at, HeadIndex keys_at,
+class ForwardProducts {
+  using S = compute_t<T>;
+  using Tiles = AttentionTiles<S>;
+
+ public:
+  /// The queries see the first `keys` keys of the head `at`. `shared` says whether they are several blocks.
+  ForwardProducts(std::span<std::byte> scratch, Heads<T const> const& x, HeadIndex at, std::int64_t keys,
+                  [[maybe_unused]] bool shared)
+      : scratch_(scratch.data()), x_(x), at_(at), keys_(keys) {
+    if constexpr (packs_less<S>) {
+      std::int64_t const padded_keys = padded(keys) * at.head, padded_values = keys * padded(at.head);
+      if (!shared || padded_keys + padded_values > Tiles::query_sums) return;
+      packed_keys_ = Tiles(scratch).queries;
+      packed_values_ = packed_keys_ + padded_keys;
+      for (std::int64_t key = 0; key < keys; key += Tiles::block) {
+        PackedRight<S> const to = packed_keys(key);
+        pack_right(at.rows(x.k, key, true), to.depth, to.cols, packed_keys_ + key * at.head);
+      }
+      pack_right(at.rows(x.v, 0), keys, at.head, packed_values_);
+    }
+  }
+
+  /// Sets `scores` = q k^T, where k are the keys [key, key + count). `key` is a multiple of forward_keys.
+  void scores(Matrix<T> q, std::int64_t rows, std::int64_t key, std::int64_t count, S* scores) const {
+    if constexpr (packs_less<S>) {
+      if (packed_keys_) {
+        for (std::int64_t i = 0; i < count; i += Tiles::block)
+          product_with_packed(scratch_, q, packed_keys(key + i), 0, rows, std::min(Tiles::block, count - i),
+                              at_.head, InPlace<S>{scores + i, Tiles::forward_keys});
+        return;
+      }
+    }
+    product_serial<S>(scratch_, q, at_.rows(x_.k, key, true), rows, count, at_.head,
+                      InPlace<S>{scores, Tiles::forward_keys});
+  }
+
+  /// Sets `sums` = p v, where v are the values of the keys [key, key + count). If `key` is not 0, adds to
+  /// `sums`.
+  void outputs(S const* p, std::int64_t rows, std::int64_t key, std::int64_t count, S* sums) const {
+    Matrix<S> const probabilities{p, Tiles::forward_keys};
+    InPlace<S> const result{sums, at_.head, key != 0};
+    if constexpr (packs_less<S>) {
+      if (packed_values_) {
+        PackedRight<S> const values{packed_values_, keys_, at_.head};
+        product_with_packed(scratch_, probabilities, values, key, rows, at_.head, count, result);
+        return;
+      }
+    }
+    product_serial<S>(scratch_, probabilities, at_.rows(x_.v, key), rows, at_.head, count, result);
+  }
+
+ private:
+  static std::int64_t padded(std::int64_t count) {
+    constexpr std::int64_t width = Packet<S>::size;
+    return (count + width - 1) / width * width;
+  }
+  /// Returns the packed block of at most 64 keys that starts at `key`.
+  PackedRight<S> packed_keys(std::int64_t key) const {
+    return {packed_keys_ + key * at_.head, at_.head, std::min(Tiles::block, keys_ - key)};
+  }
+
+  std::byte* scratch_;
+  Heads<T const> x_;
+  HeadIndex at_;
+  std::int64_t keys_;
+  S* packed_keys_ = nullptr;  // null if the head is not packed
+  S* packed_values_ = nullptr;
+};
+
+/// Computes the outputs and the logsumexp of queries [first, first + rows) of a head. `at` identifies the
+/// query head, and `products` multiplies by its head of keys and values. Query first + i sees the keys up to
+/// last + i.
+template <class T>
+void attention_forward_block(std::span<std::byte> scratch, HeadIndex at, ForwardProducts<T> const& products,
                              Heads<T const> const& x, std::int64_t first, std::int64_t last,
                              std::int64_t rows, ops::Columns<T, Cpu> out, compute_t<T>* logsumexp) {
   using S = compute_t<T>;
@@ -132,8 +207,7 @@ void attention_forward_block(std::span<std::byte> scratch, HeadIndex at, HeadInd
   std::int64_t const end = last + rows;
   for (std::int64_t key = 0; key < end; key += tiles.forward_keys) {
     std::int64_t const keys = std::min(tiles.forward_keys, end - key);
-    product_serial<S>(scratch.data(), at.rows(x.q, first), keys_at.rows(x.k, key, true), rows, keys, head,
-                      InPlace<S>{tiles.scores, tiles.forward_keys, false});
+    products.scores(at.rows(x.q, first), rows, key, keys, tiles.scores);
     for (std::int64_t row = 0; row < rows; ++row) {
       S* const scores = tiles.scores + row * tiles.forward_keys;
       std::int64_t const visible = std::max<std::int64_t>(0, std::min(keys, last + row - key + 1));
@@ -148,8 +222,7 @@ void attention_forward_block(std::span<std::byte> scratch, HeadIndex at, HeadInd
       largest[row] = top;
       if (key != 0) scale_row(tiles.sums + row * head, keep, head, tiles.sums + row * head);
     }
-    product_serial<S>(scratch.data(), Matrix<S>{tiles.scores, tiles.forward_keys}, keys_at.rows(x.v, key),
-                      rows, head, keys, InPlace<S>{tiles.sums, head, key != 0});
+    products.outputs(tiles.scores, rows, key, keys, tiles.sums);
   }
   for (std::int64_t row = 0; row < rows; ++row) {
     scale_row(tiles.sums + row * head, S(1) / total[row], head, at.row(out, first + row));
@@ -322,14 +395,24 @@ struct Attention {
                       ops::AttentionSizes const& sizes, Tensor<T> out, Tensor<compute_t<T>> logsumexp) {
     std::int64_t const block = AttentionTiles<compute_t<T>>::block_rows(sizes.head);
     std::int64_t const blocks = (sizes.queries + block - 1) / block;
-    context.pool().parallel_for(sizes.samples * sizes.heads * blocks, [&](std::int64_t task, int worker) {
-      std::int64_t const pair = task / blocks, sample = pair / sizes.heads, number = pair % sizes.heads;
-      HeadIndex const at = HeadIndex::of_queries(sizes, sample, number),
-                      keys_at = HeadIndex::of_keys(sizes, sample, number / sizes.group);
-      std::int64_t const first = task % blocks * block;
-      attention_forward_block<T>(context.worker_scratch(worker), at, keys_at, x, first, sizes.first + first,
-                                 std::min(block, sizes.queries - first), out,
-                                 logsumexp.data() + at.row_of(sizes.heads, first));
+    // A task computes adjacent blocks of a head, which share the packed keys and values. Eight tasks per
+    // worker divide the work evenly enough.
+    std::int64_t const pairs = sizes.samples * sizes.heads;
+    std::int64_t const tasks = std::int64_t{8} * context.pool().threads();
+    std::int64_t const parts =
+        packs_less<compute_t<T>> ? std::clamp<std::int64_t>((tasks + pairs - 1) / pairs, 1, blocks) : blocks;
+    context.pool().parallel_for(pairs * parts, [&](std::int64_t task, int worker) {
+      std::int64_t const pair = task / parts, sample = pair / sizes.heads, number = pair % sizes.heads;
+      std::int64_t const part = task % parts, begin = blocks * part / parts * block;
+      std::int64_t const end = std::min(blocks * (part + 1) / parts * block, sizes.queries);
+      HeadIndex const at = HeadIndex::of_queries(sizes, sample, number);
+      std::span<std::byte> const scratch = context.worker_scratch(worker);
+      ForwardProducts<T> const products(scratch, x, HeadIndex::of_keys(sizes, sample, number / sizes.group),
+                                        sizes.first + end, end - begin > block);
+      for (std::int64_t first = begin; first < end; first += block)
+        attention_forward_block<T>(scratch, at, products, x, first, sizes.first + first,
+                                   std::min(block, end - first), out,
+                                   logsumexp.data() + at.row_of(sizes.heads, first));
     });
   }
 

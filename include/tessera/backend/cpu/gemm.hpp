@@ -224,6 +224,59 @@ void product_serial(std::byte* scratch, Matrix<A> a, Matrix<B> b, std::int64_t m
   }
 }
 
+/// A right operand of `depth` rows and `cols` columns that pack_right has packed.
+template <class S>
+struct PackedRight {
+  S const* data;
+  std::int64_t depth;
+  std::int64_t cols;
+};
+
+/// Computes `result` = a b, where b are the rows [first, first + depth) and the first `cols` columns of the
+/// packed operand `right`. `a` has `rows` rows and is packed. The product is one block of the depth (see
+/// Tiling). Register tiles at the edge of the result are computed in `edge`.
+template <class S>
+void multiply_packed(PackedLeft<S> const& a, PackedRight<S> const& right, std::int64_t first,
+                     std::int64_t rows, std::int64_t cols, std::int64_t depth, InPlace<S> const& result,
+                     S* edge) {
+  constexpr std::int64_t row_step = Microtile<S>::rows, width = Packet<S>::size;
+  Panels<S> const panels(right.cols);
+  for (std::int64_t panel = 0; panel < panels.count() && panels.start(panel) * width < cols; ++panel) {
+    std::int64_t const col = panels.start(panel) * width;
+    int const packets = panels.packets(panel);
+    std::int64_t const stride = packets * width, count = std::min(stride, cols - col);
+    S const* const from = right.data + col * right.depth + first * stride;
+    for (std::int64_t row = 0; row < rows; row += row_step) {
+      std::int64_t const some = std::min(row_step, rows - row);
+      S* const to = result.to + row * result.stride + col;
+      if (some == row_step && count == stride) {
+        multiply_panel(packets, depth, a.at(row), a, from, to, result.stride, !result.add);
+      } else {
+        if (result.add) copy_rows(static_cast<S const*>(to), result.stride, some, count, edge, stride);
+        multiply_panel(packets, depth, a.at(row), a, from, edge, stride, !result.add);
+        copy_rows(static_cast<S const*>(edge), stride, some, count, to, result.stride);
+      }
+    }
+  }
+}
+
+/// Computes `result` (m, n) = a (m, depth) b (depth, n) on one worker, where b are the rows [first, first +
+/// depth) of the packed operand `right`, and n its number of columns. The result has the same bits as that of
+/// product_serial.
+template <class S, class A>
+void product_with_packed(std::byte* scratch, Matrix<A> a, PackedRight<S> const& right, std::int64_t first,
+                         std::int64_t m, std::int64_t n, std::int64_t depth, InPlace<S> const& result) {
+  S* const left = reinterpret_cast<S*>(scratch);
+  for (std::int64_t i = 0; i < m; i += Tiling<S>::max_rows)
+    for (std::int64_t k = 0; k < depth; k += Tiling<S>::depth_block) {
+      std::int64_t const rows = std::min(Tiling<S>::max_rows, m - i);
+      std::int64_t const block = std::min(Tiling<S>::depth_block, depth - k);
+      multiply_packed(pack_left(a.at(i, k), rows, block, left), right, first + k, rows, n, block,
+                      InPlace<S>{result.to + i * result.stride, result.stride, result.add || k != 0},
+                      left + ProductScratch<S>::left);
+    }
+}
+
 /// The type of the parameter `sums` of `product` if the caller needs no sums of columns.
 struct NoSums {};
 

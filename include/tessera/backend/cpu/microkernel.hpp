@@ -67,6 +67,15 @@ struct Microtile {
   static_assert(row_panel % rows == 0);
 };
 
+/// Says whether values packed as P use pack_full_panel, and whether attention packs a head only once
+/// (ForwardProducts). Both were measured with AVX2 only.
+template <class P>
+#if defined(__FMA__) && defined(EIGEN_VECTORIZE_AVX2) && !defined(EIGEN_VECTORIZE_AVX512)
+inline constexpr bool packs_less = true;
+#else
+inline constexpr bool packs_less = false;
+#endif
+
 /// The type of packed values for operands of types A and B whose products are summed in S. It is S, unless a
 /// special instruction needs another type.
 template <class S, class A, class B>
@@ -283,6 +292,18 @@ EIGEN_STRONG_INLINE void transpose_rows(T const* from, std::int64_t stride, std:
 /// long (Zen 5, AVX2).
 inline constexpr std::int64_t packed_steps = 8;
 
+/// Packs `steps` rows of a panel that has `Packets` full packets per row.
+template <int Packets, class S, class T>
+EIGEN_STRONG_INLINE void pack_full_panel(T const* from, std::int64_t stride, std::int64_t steps, S* to) {
+  constexpr int width = Packet<S>::size;
+  for (std::int64_t step = 0; step < steps; ++step) {
+#pragma GCC unroll 8
+    for (int part = 0; part < Packets; ++part) store(to + part * width, load<S>(from + part * width));
+    from += stride;
+    to += Packets * width;
+  }
+}
+
 /// Packs a (depth, cols) block of the right operand, panel by panel. A panel has all packets of its columns
 /// for the first k, then for the next k, and so on.
 template <class P, class T>
@@ -307,6 +328,18 @@ void pack_right(Matrix<T> b, std::int64_t depth, std::int64_t cols, P* to) {
       std::int64_t const first = panels.start(panel), end = std::min(begin + packed_steps, steps);
       int const packets = panels.packets(panel);
       std::int64_t const col = first * width, count = std::min<std::int64_t>(packets * width, cols - col);
+      if constexpr (packs_less<P>) {
+        T const* const from = b.data + begin * b.stride + col;
+        P* const at = to + col * steps + begin * packets * width;
+        if (packets == 3 && count == 3 * width) {
+          pack_full_panel<3>(from, b.stride, end - begin, at);
+          continue;
+        }
+        if (packets == 2 && count == 2 * width) {
+          pack_full_panel<2>(from, b.stride, end - begin, at);
+          continue;
+        }
+      }
       for (std::int64_t step = begin; step < end; ++step) {
         std::int64_t const k = step * values_in<P>;
         pack_across(b.data + k * b.stride + col, b.stride, depth - k, count,
@@ -342,6 +375,13 @@ PackedLeft<P> pack_left(Matrix<T> a, std::int64_t rows, std::int64_t depth, P* t
     for (std::int64_t begin = 0; begin < steps; begin += packed_steps)
       for (std::int64_t row = 0; row < rows; row += panel) {
         std::int64_t const count = std::min(panel, rows - row), end = std::min(begin + packed_steps, steps);
+        if constexpr (packs_less<P> && panel == width) {
+          if (count == panel) {
+            pack_full_panel<1>(a.data + begin * a.stride + row, a.stride, end - begin,
+                               to + row * steps + begin * panel);
+            continue;
+          }
+        }
         for (std::int64_t step = begin; step < end; ++step) {
           std::int64_t const k = step * values_in<P>;
           pack_across(a.data + k * a.stride + row, a.stride, depth - k, count,

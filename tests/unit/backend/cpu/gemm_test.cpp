@@ -247,6 +247,30 @@ TEST_CASE_TEMPLATE("products have the same bits for every number of threads and 
   CHECK(wrong == 0);
 }
 
+TEST_CASE_TEMPLATE("a product with a packed operand has the bits of a product that packs it", T, float,
+                   double, half) {
+  using S = compute_t<T>;
+  constexpr std::int64_t rows = 69, depth = 300, cols = 77;
+  Array<T> const a = reference::random<T>({rows, depth}, 6), b = reference::random<T>({depth, cols}, 7);
+  Machine machine(1);
+  std::byte* const scratch = machine.context.worker_scratch(0).data();
+  std::vector<S> packed(depth * (cols + 16));
+  cpu::pack_right(cpu::Matrix<T>{b.values.data(), cols}, depth, cols, packed.data());
+  for (bool const transposed : {false, true})
+    for (bool const add : {false, true})
+      for (std::int64_t const first : {0, 41})
+        for (std::int64_t const n : {77, 64, 48, 5}) {
+          std::vector<S> want(rows * cols, S(1)), got = want;
+          std::int64_t const m = transposed ? 40 : rows, used = (transposed ? rows : depth) - first;
+          cpu::Matrix<T> const left{a.values.data(), depth, transposed};
+          cpu::product_serial<S>(scratch, left, cpu::Matrix<T>{b.values.data() + first * cols, cols}, m, n,
+                                 used, cpu::InPlace<S>{want.data(), cols, add});
+          cpu::product_with_packed(scratch, left, {packed.data(), depth, cols}, first, m, n, used,
+                                   cpu::InPlace<S>{got.data(), cols, add});
+          CHECK_MESSAGE(reference::same_bits(got, want), transposed, " ", add, " ", first, " ", n);
+        }
+}
+
 TEST_CASE("products of bfloat16 have the bits of the same values as floats, or those of tiles") {
   Machine machine(2);
   int wrong = 0;
