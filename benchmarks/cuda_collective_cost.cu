@@ -21,7 +21,6 @@
 #include <cstdlib>
 #include <cuda_runtime.h>
 #include <exception>
-#include <functional>
 #include <nccl.h>
 #include <random>
 #include <string>
@@ -31,8 +30,11 @@
 #include <utility>
 #include <vector>
 
+#include "tessera/comm/communicator.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/cuda.cuh"
+
+#include "captured.cuh"
 
 #if NCCL_VERSION_CODE < NCCL_VERSION(2, 28, 0)
 
@@ -47,32 +49,19 @@ int main() {
 namespace {
 
 namespace ts = tessera;
+using ts::Move;
 using ts::cuda::require;
 
 constexpr int ranks = 2, products = 60, calls = 10, rounds = 5;
 constexpr int longer = 3;            ///< the work of the other stream takes about this many times as long
 constexpr std::int64_t side = 4096;  ///< of a square matrix
 
-enum class Collective { all_gather, all_to_all, reduce_scatter };
-
 struct Work {
-  Collective collective;
+  Move move = Move::all_gather;
   bool copy_engines = false;
   bool graph = false;
   std::size_t bytes = 0;  ///< of the whole buffer
 };
-
-char const* name_of(Collective collective) {
-  switch (collective) {
-    case Collective::all_gather:
-      return "all_gather";
-    case Collective::all_to_all:
-      return "all_to_all";
-    case Collective::reduce_scatter:
-      return "reduce_scatter";
-  }
-  return "";
-}
 
 void require_nccl(ncclResult_t status, char const* call) {
   if (status == ncclSuccess) return;
@@ -147,19 +136,7 @@ struct Communicator {
   ~Communicator() { ncclCommDestroy(handle); }
 };
 
-ts::cuda::Graph captured(cudaStream_t stream, std::function<void()> const& body) {
-  cudaGraph_t recorded = nullptr;
-  require(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
-  body();
-  require(cudaStreamEndCapture(stream, &recorded), "cudaStreamEndCapture");
-  cudaGraphExec_t graph = nullptr;
-  cudaError_t const status = cudaGraphInstantiate(&graph, recorded, 0);
-  cudaGraphDestroy(recorded);
-  require(status, "cudaGraphInstantiate");
-  return ts::cuda::Graph(graph);
-}
-
-/// What the ranks of a measurement share.
+/// The values that the ranks of a measurement share.
 struct Shared {
   std::barrier<> meeting{ranks};
   int batches = 0, repeats = 0;  ///< how often to enqueue the products, and the collectives
@@ -179,7 +156,7 @@ class Rank {
     auto const all = [&] {
       for (int i = 0; i < calls; ++i) call();
     };
-    if (work.graph) graph_ = captured(collectives_.get(), all);
+    if (work.graph) graph_ = gpu::captured(collectives_.get(), all);
     enqueue_collectives(1);
     products_.enqueue(5);
     require(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
@@ -201,7 +178,7 @@ class Rank {
     std::printf(
         "%-14s %-12s %-5s products %6.2f ms, with collectives %6.2f ms (%+.1f %%); collective %.3f ms, with "
         "products %.3f ms (%+.1f %%)\n",
-        name_of(work_.collective), work_.copy_engines ? "copy engines" : "kernels",
+        std::string(ts::name_of(work_.move)).c_str(), work_.copy_engines ? "copy engines" : "kernels",
         work_.graph ? "graph" : "host", computing, computing_with, 100 * (computing_with / computing - 1),
         moving / calls, moving_with / calls, 100 * (moving_with / moving - 1));
     std::fflush(stdout);
@@ -212,19 +189,21 @@ class Rank {
     std::size_t const part = work_.bytes / ranks;
     std::byte *const send = send_.data(), *const receive = receive_.data();
     auto const own = static_cast<std::size_t>(rank_) * part;
-    switch (work_.collective) {
-      case Collective::all_gather:
+    switch (work_.move) {
+      case Move::all_gather:
         return require_nccl(
             ncclAllGather(send + own, receive, part, ncclInt8, communicator_.handle, collectives_.get()),
             "ncclAllGather");
-      case Collective::all_to_all:
+      case Move::all_to_all:
         return require_nccl(
             ncclAlltoAll(send, receive, part, ncclInt8, communicator_.handle, collectives_.get()),
             "ncclAlltoAll");
-      case Collective::reduce_scatter:
+      case Move::reduce_scatter:
         return require_nccl(ncclReduceScatter(send, receive + own, part / 2, ncclBfloat16, ncclSum,
                                               communicator_.handle, collectives_.get()),
                             "ncclReduceScatter");
+      default:
+        throw ts::Error(ts::ErrorKind::usage, "no such collective is measured");
     }
   }
   void enqueue_collectives(int repeats) {
@@ -311,11 +290,10 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "error: MEBIBYTES is '%s', which is not a whole number from 1 to 16384\n", argv[1]);
     return ts::exit_code(ts::ErrorKind::usage);
   }
-  for (Collective const collective :
-       {Collective::all_gather, Collective::all_to_all, Collective::reduce_scatter})
+  for (Move const move : {Move::all_gather, Move::all_to_all, Move::reduce_scatter})
     for (bool const copy_engines : {false, true}) {
-      if (copy_engines && collective == Collective::reduce_scatter) continue;  // copy engines cannot add
-      for (bool const graph : {false, true}) measure({collective, copy_engines, graph, mebibytes << 20});
+      if (copy_engines && move == Move::reduce_scatter) continue;  // copy engines cannot add
+      for (bool const graph : {false, true}) measure({move, copy_engines, graph, mebibytes << 20});
     }
 }
 

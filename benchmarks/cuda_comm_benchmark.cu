@@ -14,6 +14,7 @@
 
 #include "tessera/comm/nccl.cuh"
 
+#include "captured.cuh"
 #include "collectives.hpp"
 #include "cuda_benchmark.cuh"
 #include "left_out.hpp"
@@ -24,26 +25,6 @@ namespace ts = tessera;
 using gpu::require;
 using ts::Move;
 using ts::comm::Transport;
-
-/// Returns the CUDA graph of the work that body() enqueues on the stream.
-template <class F>
-ts::cuda::Graph captured(cudaStream_t stream, F const& body) {
-  require(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
-  cudaGraph_t recorded = nullptr;
-  try {
-    body();
-  } catch (...) {
-    cudaStreamEndCapture(stream, &recorded);
-    if (recorded) cudaGraphDestroy(recorded);
-    throw;
-  }
-  require(cudaStreamEndCapture(stream, &recorded), "cudaStreamEndCapture");
-  cudaGraphExec_t graph = nullptr;
-  cudaError_t const status = cudaGraphInstantiate(&graph, recorded, 0);
-  cudaGraphDestroy(recorded);
-  require(status, "cudaGraphInstantiate");
-  return ts::cuda::Graph(graph);
-}
 
 /// The collectives of one iteration of a benchmark: `calls` times the collective `move` on a buffer of
 /// `bytes` bytes. If `graph` is true, they are in one CUDA graph.
@@ -62,7 +43,7 @@ class Rank {
             "cudaMemsetAsync");
     enqueue(1);  // NCCL connects the ranks in the first collective, which must not be captured
     wait();
-    if (work.graph) graph_ = captured(stream_.get(), [&] { enqueue(work.calls); });
+    if (work.graph) graph_ = gpu::captured(stream_.get(), [&] { enqueue(work.calls); });
     (void)seconds();  // the first launch of a graph uploads it
   }
 
