@@ -180,7 +180,7 @@ TEST_CASE("a checkpoint that is not whole is named and leaves the trainer as it 
   holds(resume_error(saved), "trainer.json: step is \"two\", which is not valid");
   restore();
   for (auto const& [key, value] : {std::pair("adapters", "[1]"), {"batch", "\"2\""}, {"notes", "[]"}}) {
-    rewrite([&](auto& json) { json[key] = nlohmann::ordered_json::parse(value); });
+    rewrite([key = key, value = value](auto& json) { json[key] = nlohmann::ordered_json::parse(value); });
     holds(resume_error(saved), "trainer.json: " + std::string(key) + " is " + value + ", which is not valid");
     restore();
   }

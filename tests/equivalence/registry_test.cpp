@@ -87,9 +87,9 @@ TEST_CASE("the recipe's attention reaches the operations, and a trainer says wha
   for (auto const& [requested, ran] : {std::pair("auto", AttentionKind::fused),
                                        {"fused", AttentionKind::fused},
                                        {"reference", AttentionKind::reference}}) {
-    INFO(requested);
     SlotNames names = registered_recipes().front().names;
     names.attention = requested;
+    INFO(names.attention);
     Run run;
     run.split = {1, 1};
     auto const trainer = make_trainer(any_model(tiny), parse_recipe(names), comm::Comm(), options_of(run));

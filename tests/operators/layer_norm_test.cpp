@@ -96,7 +96,7 @@ void check_layer_norm(Machine& machine, std::int64_t rows, std::int64_t columns)
     double const r = 1 / std::sqrt(squares + layer_norm_epsilon);
     mean.push_back(average);
     rstd.push_back(r);
-    auto const normal = [&](std::int64_t i) { return (x[row * columns + i] - average) * r; };
+    auto const normal = [&, row](std::int64_t i) { return (in.x[row * columns + i] - average) * r; };
     for (std::int64_t i = 0; i < columns; ++i) {
       double const slope = dy[row * columns + i];
       y.push_back(normal(i) * gamma[i] + beta[i]);

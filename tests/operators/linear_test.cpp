@@ -148,10 +148,10 @@ std::vector<double> column_sums(Array<T> const& of) {
 template <class T>
 void check_linear(Machine& machine, LinearSize const& size, double limit = reference::tolerance<T>()) {
   using S = compute_t<T>;
+  CAPTURE(size.m);
+  CAPTURE(size.k);
+  CAPTURE(size.n);
   auto const [m, k, n] = size;
-  CAPTURE(m);
-  CAPTURE(k);
-  CAPTURE(n);
   double const deep = std::sqrt(double(k)), wide = std::sqrt(double(n)), tall = std::sqrt(double(m));
   for (bool const transposed : {false, true}) {
     LinearInput<T> const in(size, transposed);

@@ -49,7 +49,7 @@ bool same_bits(std::vector<T> const& a, std::vector<T> const& b) {
 /// the tensor that is passed to an operation.
 template <class T>
 struct Array {
-  Array(Shape const& array_shape, T value = T(0.0f))
+  Array(Shape const& array_shape, T value = T{})
       : shape(array_shape), values(static_cast<std::size_t>(array_shape.elements()), value) {}
   Tensor<T> view() { return {values.data(), shape}; }
   double operator[](std::int64_t i) const { return static_cast<double>(values[static_cast<std::size_t>(i)]); }

@@ -175,7 +175,7 @@ TEST_CASE("train checkpoints: a signal saves and ends the run, within --grace-pe
 TEST_CASE("train checkpoints: a run that is killed can be resumed") { Checkpoints().survives_kills(6); }
 
 TEST_CASE("train checkpoints: a run that is killed 200 times can be resumed" * doctest::skip()) {
-  Checkpoints().survives_kills(200);  // CMakeLists.txt gives this test case the label "long"
+  Checkpoints().survives_kills(200);  // CMakeLists.txt gives this test case the label "deep"
 }
 
 TEST_CASE(

@@ -2,17 +2,14 @@
 // Tests the program `train` if it receives a signal, and if the reader of its output is gone. `train` must
 // complete its step, save its weights and end.
 #include "programs/train.hpp"
+#include "support/sanitizers.hpp"
 
 using test::has, test::shows, test::Train;
 
 namespace {
 
-#ifdef __SANITIZE_THREAD__
-bool const signals_wait =
-    true;  // the thread sanitizer holds a signal back while the program waits in write()
-#else
-bool const signals_wait = false;
-#endif
+// The thread sanitizer holds a signal back while the program waits in write().
+constexpr bool signals_wait = TESSERA_TEST_THREAD_SANITIZER;
 
 /// Returns a shell command that runs `train` with the flags `flags`. The command writes the process id of
 /// `train` to the file `pid`. After a failure it writes the exit code of `train` to the file `code`.

@@ -57,7 +57,9 @@ text::Ids encoded_in_pieces(text::Tokenizer const& tokenizer, std::string_view b
 }  // namespace
 
 TEST_CASE("text: tokens equal those of the PyPI packages") {
-  for (auto const& [name, expected] : golden()["ids"].items()) {
+  for (auto const& item : golden()["ids"].items()) {
+    std::string const name = item.key();
+    auto const& expected = item.value();
     CAPTURE(name);
     auto const tokenizer = text::Tokenizer::open(fixtures + "/" + name);
     auto const encoder = tokenizer->encoder();

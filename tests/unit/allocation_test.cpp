@@ -10,6 +10,7 @@
 
 #include <doctest/doctest.h>
 
+#include "support/sanitizers.hpp"
 #include "unit/allocation_support.hpp"
 
 namespace {
@@ -22,7 +23,7 @@ void seen() { allocations.fetch_add(1, std::memory_order_relaxed); }
 
 std::int64_t allocation_support::count() { return allocations.load(std::memory_order_relaxed); }
 
-#if defined(__GLIBC__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#if defined(__GLIBC__) && !TESSERA_TEST_ADDRESS_SANITIZER && !TESSERA_TEST_THREAD_SANITIZER
 // Replaces malloc and the related functions of the C library, so that the allocations of Eigen and of the C++
 // library are counted too.
 extern "C" {

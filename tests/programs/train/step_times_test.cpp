@@ -206,11 +206,14 @@ std::string in_files(std::string const& name) {
 TEST_CASE("a trace has every instance once a step by its name in files, and no lane has two at a time") {
   file_support::TemporaryFolder const folder;
   std::filesystem::path const path = folder.path() / "trace.json";
-  for (auto const& [sharding, offload, split] :
-       {std::tuple("zs0", "none", Spread{1, 1}), std::tuple("zs3", "cpu_optimizer", Spread{2, 3}),
-        std::tuple("zs2", "none", Spread{2, 2})}) {
-    INFO(sharding, " ", offload);
-    Traced const all = traced(recipe(sharding, "fp32", offload), split);
+  struct Case {
+    char const *sharding, *offload;
+    Spread split;
+  };
+  for (Case const& c :
+       {Case{"zs0", "none", {1, 1}}, {"zs3", "cpu_optimizer", {2, 3}}, {"zs2", "none", {2, 2}}}) {
+    INFO(c.sharding, " ", c.offload);
+    Traced const all = traced(recipe(c.sharding, "fp32", c.offload), c.split);
     REQUIRE(all.entries.size() == all.ranks[0].entries.size());
     cli::write_trace(path, all.ranks);
     std::ifstream file(path);
@@ -250,13 +253,13 @@ TEST_CASE("a trace has every instance once a step by its name in files, and no l
       CHECK(in_ns("dur") == 1);  // 1 ns is one tick of the clock
       ran[{thread.first, about.at("step")}].emplace_back(entry, about.value("micro_batch", -1));
     }
-    CHECK(processes.size() == static_cast<std::size_t>(split.ranks));
-    CHECK(ran.size() == static_cast<std::size_t>(2 * split.ranks));  // steps 2 and 3 of each rank
+    CHECK(processes.size() == static_cast<std::size_t>(c.split.ranks));
+    CHECK(ran.size() == static_cast<std::size_t>(2 * c.split.ranks));  // steps 2 and 3 of each rank
     for (auto const& [step, instances] : ran) {
       CHECK(step.second >= 2);
       if (step.first == 1) CHECK(instances == all.instances);
       std::string wanted;
-      for (std::int64_t micro = 0; micro < split.accumulation; ++micro) wanted += "forward backward ";
+      for (std::int64_t micro = 0; micro < c.split.accumulation; ++micro) wanted += "forward backward ";
       CHECK(phases.at(step) == wanted + "update ");
     }
     // If there are two ranks, the trace has one arrow for each collective of the two steps. The arrow leads
@@ -264,7 +267,7 @@ TEST_CASE("a trace has every instance once a step by its name in files, and no l
     std::size_t collectives = 0;
     for (auto const& [entry, micro] : all.instances)
       collectives += all.ranks[0].entries[static_cast<std::size_t>(entry)].group.count == 2;
-    CHECK((collectives > 0) == (split.ranks == 2));
+    CHECK((collectives > 0) == (c.split.ranks == 2));
     CHECK(arrows.size() == 2 * collectives);
     for (auto const& [id, ends] : arrows) {
       REQUIRE(ends.size() == 2);
@@ -273,8 +276,8 @@ TEST_CASE("a trace has every instance once a step by its name in files, and no l
       CHECK(ends[0].at("pid") != ends[1].at("pid"));
       CHECK(ends[0].at("tid") == ends[1].at("tid"));
     }
-    cli::Marks const marks = cli::read_marks(path, split.ranks - 1);
-    CHECK(marks.ranks == split.ranks);
+    cli::Marks const marks = cli::read_marks(path, c.split.ranks - 1);
+    CHECK(marks.ranks == c.split.ranks);
     REQUIRE(marks.steps.size() == 2);
     cli::RankTimes const& last = all.ranks.back();
     for (std::size_t step = 0; step < 2; ++step) {
@@ -282,7 +285,7 @@ TEST_CASE("a trace has every instance once a step by its name in files, and no l
       CHECK(marks.steps[step].begin == last.steps[step].whole.begin);
       CHECK(marks.steps[step].end == last.steps[step].whole.end);
     }
-    CHECK(marks.phases.size() == static_cast<std::size_t>(2 * (2 * split.accumulation + 1)));
+    CHECK(marks.phases.size() == static_cast<std::size_t>(2 * (2 * c.split.accumulation + 1)));
 
     double const instances = static_cast<double>(all.instances.size());
     for (cli::RankTimes const& times : all.ranks) {
@@ -293,7 +296,7 @@ TEST_CASE("a trace has every instance once a step by its name in files, and no l
         CHECK(nanoseconds(lane.busy + lane.idle) == doctest::Approx(1 + 2 * instances));
       }
       CHECK(busy == doctest::Approx(instances));
-      CHECK((profile.collectives > 0) == (split.ranks > 1));
+      CHECK((profile.collectives > 0) == (c.split.ranks > 1));
       CHECK(profile.hidden == 0.0);  // a single thread runs all lanes, so nothing overlaps
     }
   }

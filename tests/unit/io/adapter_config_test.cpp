@@ -37,26 +37,27 @@ TEST_CASE("a key of alpha_pattern and rank_pattern matches a whole name or its e
     std::string key;
     bool matches;
   };
-  for (auto const& [key, matches] : std::vector<Case>{{"c_attn", true},
-                                                      {"attn", false},
-                                                      {"_attn", false},
-                                                      {"attn.c_attn", true},
-                                                      {attention, true},
-                                                      {"^" + attention, true},
-                                                      {"^c_attn", false},
-                                                      {"^h.0.attn.c_attn", false},
-                                                      {"base_model.model." + attention, false},
-                                                      // The keys are regular expressions, in which a dot
-                                                      // matches any character.
-                                                      {"c.attn", true},
-                                                      {R"(h\\.0\\.attn\\.c_attn)", true},
-                                                      {R"(h\\.[1-9]\\..*)", false},
-                                                      {"c_(attn|proj)", true},
-                                                      {"c_fc|c_attn", true},
-                                                      {R"(h\\.\\d+\\.attn\\.c_attn)", true}}) {
-    CAPTURE(key);
-    CHECK(read(R"("alpha_pattern": {")" + key + R"(": 64})").alpha_of(attention) == (matches ? 64.0 : 4.0));
-    CHECK(read(R"("rank_pattern": {")" + key + R"(": 8})").rank_of(attention) == (matches ? 8 : 2));
+  for (Case const& c : std::vector<Case>{{"c_attn", true},
+                                         {"attn", false},
+                                         {"_attn", false},
+                                         {"attn.c_attn", true},
+                                         {attention, true},
+                                         {"^" + attention, true},
+                                         {"^c_attn", false},
+                                         {"^h.0.attn.c_attn", false},
+                                         {"base_model.model." + attention, false},
+                                         // The keys are regular expressions, in which a dot
+                                         // matches any character.
+                                         {"c.attn", true},
+                                         {R"(h\\.0\\.attn\\.c_attn)", true},
+                                         {R"(h\\.[1-9]\\..*)", false},
+                                         {"c_(attn|proj)", true},
+                                         {"c_fc|c_attn", true},
+                                         {R"(h\\.\\d+\\.attn\\.c_attn)", true}}) {
+    CAPTURE(c.key);
+    CHECK(read(R"("alpha_pattern": {")" + c.key + R"(": 64})").alpha_of(attention) ==
+          (c.matches ? 64.0 : 4.0));
+    CHECK(read(R"("rank_pattern": {")" + c.key + R"(": 8})").rank_of(attention) == (c.matches ? 8 : 2));
   }
   CHECK(read(R"("alpha_pattern": {"c_fc": 1, "attn.c_attn": 2, "c_attn": 3})").alpha_of(attention) == 2.0);
 }

@@ -176,7 +176,7 @@ TEST_CASE("NVMe: what is not a multiple of 4096, or not in the file, is refused"
   TemporaryFolder const folder;
   NvmeFile file({folder.path(), block, 1}, 0, 4 * block);
   Bytes const bytes(8 * block);
-  std::string_view const rule = "all must be multiples of 4096 within the file";
+  std::string const rule = "all must be multiples of 4096 within the file";
   CHECK_ERROR(usage, file.read(512, bytes.data(), block), "read 4,096 bytes at byte 512", file.path(), rule);
   CHECK_ERROR(usage, file.write(0, bytes.data() + 512, block), "write 4,096 bytes at byte 0", rule);
   CHECK_ERROR(usage, file.write(0, bytes.data(), 100), "write 100 bytes at byte 0", rule);

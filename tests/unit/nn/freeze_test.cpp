@@ -81,9 +81,9 @@ TEST_CASE("backward ends at the lowest trained unit and nothing below it is kept
   for (std::string_view const sharding : shardings)
     for (std::string_view const recompute : recomputes) {
       RecipeTable const table = recipe(sharding, "bf16", "none", recompute);
-      for (auto const& [names, lowest] :
-           {std::pair{Names(all_but_the_last_norm), 5}, {Names(lower_half), 3}}) {
-        StepPlan const plan = plan_of(table, names);
+      for (auto const& trained : {std::pair{Names(all_but_the_last_norm), 5}, {Names(lower_half), 3}}) {
+        int const lowest = trained.second;
+        StepPlan const plan = plan_of(table, trained.first);
         INFO(std::string(sharding), " ", std::string(recompute), ", lowest ", lowest);
         CHECK(plan.lowest_trainable() == lowest);
         for (Entry const& entry : plan.train.schedule.entries) {

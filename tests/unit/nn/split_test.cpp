@@ -72,9 +72,9 @@ TEST_CASE("the shapes of one rank of a tensor group follow from GPT-2's whole on
       REQUIRE(want.contains(name));
       want[name] = shape;
     }
-    for (auto const& [name, shape] : shapes_of(static_cast<int>(n))) {
-      INFO(name, " over ", n);
-      CHECK(to_string(shape) == to_string(want[name]));
+    for (auto const& shape_of : shapes_of(static_cast<int>(n))) {
+      INFO(shape_of.first, " over ", n);
+      CHECK(to_string(shape_of.second) == to_string(want[shape_of.first]));
     }
   }
   CHECK(to_string(whole.at("h.0.attn.c_attn.weight")) == "[768, 2304]");

@@ -14,6 +14,8 @@
 
 #include <doctest/doctest.h>
 
+#include "support/sanitizers.hpp"
+
 using tessera::cpu::ThreadPool;
 
 TEST_CASE("pool runs every task exactly once") {
@@ -87,12 +89,7 @@ TEST_CASE("pool is created and destroyed without work") {
 
 // The next test limits the address space of the process. Sanitizers reserve more memory than this limit, so
 // builds with a sanitizer leave the test out.
-#if defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define TESSERA_TEST_SANITIZED
-#endif
-#endif
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) && !defined(TESSERA_TEST_SANITIZED)
+#if !TESSERA_TEST_ADDRESS_SANITIZER && !TESSERA_TEST_THREAD_SANITIZER
 TEST_CASE("a pool whose threads do not all start is an error, and those that did have ended") {
   std::int64_t pages = 0;
   std::ifstream("/proc/self/statm") >> pages;
