@@ -240,10 +240,14 @@ std::optional<LinePoint> time_point(Row const& row) {
   return point;
 }
 
+/// Returns the point of a row in the figure of collectives. A row that sends no byte, such as a row of one
+/// GPU, has no measured time of its collectives. Its point is at 0 s.
 std::optional<LinePoint> collectives_point(Row const& row) {
   auto const steps = timed_steps_of(row);
-  if (!row[Number::comm_time_s] || !steps) return std::nullopt;
-  LinePoint point{*row[Number::world], *row[Number::comm_time_s] * *steps};
+  std::optional<double> const step_s =
+      row[Number::comm_bytes_per_step] == 0.0 ? std::optional(0.0) : row[Number::comm_time_s];
+  if (!step_s || !steps) return std::nullopt;
+  LinePoint point{*row[Number::world], *step_s * *steps};
   point.unsteady = row.is_unsteady();
   return point;
 }

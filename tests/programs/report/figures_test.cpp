@@ -249,6 +249,14 @@ TEST_CASE("report: throughput, total time and time in collectives over ranks are
         std::string::npos);
 }
 
+TEST_CASE(
+    "report: a row that sends nothing spends no time in collectives, also if this time was not measured") {
+  std::vector<Row> rows = scaled_rows("zs2");
+  rows[0][Number::comm_bytes_per_step] = 0.0;
+  rows[0][Number::comm_time_s].reset();
+  CHECK(has_point(figures_of(material_of(std::move(rows))), "communication-ranks", "measured: 1, 0"));
+}
+
 TEST_CASE("report: a row without the measurement has no point, and rows with unequal steps have no line") {
   std::vector<Row> rows = scaled_rows("zs2");
   for (Row& row : rows) row[Number::comm_time_s].reset();
