@@ -307,14 +307,14 @@ inline RecipeTable leanest_recipe(RecipeTable const& recipe, int world) {
 /// Returns the smallest change that makes a plan fit. First tries more recomputation at the recipe's ZeRO
 /// stage, then more recomputation at each higher stage. Then tries all of these combinations with each
 /// offload. Also finds the largest batch and the longest sequence. If nothing fits, tries the recipe that
-/// needs the least memory with a smaller batch or sequence. Needs at most about 2 s. Each of the searches for
-/// a recipe, a batch and a sequence may use a third of this time. The search with the recipe that needs the
-/// least memory uses the remaining time.
+/// needs the least memory with a smaller batch or sequence. Needs at most about `seconds`. Each of the
+/// searches for a recipe, a batch and a sequence may use a third of this time. The search with the recipe
+/// that needs the least memory uses the remaining time.
 inline Advice advise(UnitLister const& units, RecipeTable const& recipe, StepShape const& shape,
-                     MemoryLimit const& limit, std::int64_t positions) {
-  constexpr double seconds = 2.0 / 3.0;
+                     MemoryLimit const& limit, std::int64_t positions, double seconds) {
+  double const third = seconds / 3.0;
   Advice advice;
-  Deadline const deadline(seconds), end(3.0 * seconds);
+  Deadline const deadline(third), end(seconds);
   int const own_stage = std::max(recipe.stage, 0), last_stage = shape.world == 1 ? own_stage : 3;
   auto const try_with = [&](std::string_view offload, int stage, std::string_view recompute) {
     // Change only three slots. The other slots can have a user's own policies, which cannot be found by their
@@ -340,8 +340,8 @@ inline Advice advise(UnitLister const& units, RecipeTable const& recipe, StepSha
   auto const share_of = [&](StepShape const& other) {
     return footprint(units, recipe, other).share_of(limit);
   };
-  advice.batch = largest_batch(shape, too_big, Deadline(seconds), share_of);
-  advice.sequence = longest_sequence(shape, too_big, positions, Deadline(seconds), share_of);
+  advice.batch = largest_batch(shape, too_big, Deadline(third), share_of);
+  advice.sequence = longest_sequence(shape, too_big, positions, Deadline(third), share_of);
   if (advice.recipe || advice.batch.value > 0 || advice.sequence.value > 0) return advice;
   advice.leanest = leanest_recipe(recipe, shape.world);
   auto const leanest_share = [&](StepShape const& other) {
@@ -358,9 +358,9 @@ inline Advice advise(UnitLister const& units, RecipeTable const& recipe, StepSha
 /// Throws Error(out_of_memory) if the ranks on this host need more memory than `limit`. The message has
 /// the bytes of one rank by category, the nearest recipe that fits, and the largest batch and sequence that
 /// fit. If nothing fits, the message has the largest batch or sequence of the recipe that needs the least
-/// memory. The message leaves out results that are not found in about 2 s.
+/// memory. The message leaves out results that are not found in about `search_seconds`.
 inline void refuse_if_too_big(UnitLister const& units, StepPlan const& plan, RecipeTable const& recipe,
-                              MemoryLimit const& limit, std::int64_t positions) {
+                              MemoryLimit const& limit, std::int64_t positions, double search_seconds = 2.0) {
   StepShape const& shape = plan.shape;
   Footprint const needed = footprint(units, recipe, shape, &plan);
   if (needed.within(limit)) return;
@@ -385,7 +385,7 @@ inline void refuse_if_too_big(UnitLister const& units, StepPlan const& plan, Rec
     text += sentence({" ", category.name, " ", bytes_text(all), ","});
   }
   text.back() = ';';
-  Advice const advice = advise(units, recipe, shape, limit, positions);
+  Advice const advice = advise(units, recipe, shape, limit, positions, search_seconds);
   if (advice.recipe && advice.recipe->names.offload != recipe.names.offload) {
     SlotNames const& names = advice.recipe->names;
     text += sentence({" with this offload nothing fits at this batch, but offload ", names.offload,

@@ -54,6 +54,20 @@ std::int64_t all_state(StepPlan const& plan) {
   return state_bytes(plan, "parameters") + state_bytes(plan, "gradients") + state_bytes(plan, "optimizer");
 }
 
+/// Returns the message with which a plan that needs more than `limit` is refused, "" if it is not refused.
+/// The searches for advice have an hour, so that the message is the same on slow machines.
+std::string refused(UnitLister const& units, RecipeTable const& table, StepShape const& shape,
+                    MemoryLimit const& limit, std::int64_t positions, double search_seconds = 3600.0) {
+  StepPlan const plan = make_plan(units({shape.batch, shape.sequence}), table, shape);
+  try {
+    refuse_if_too_big(units, plan, table, limit, positions, search_seconds);
+  } catch (Error const& error) {
+    CHECK(error.kind() == ErrorKind::out_of_memory);
+    return error.what();
+  }
+  return "";
+}
+
 Gpt2Options const small{.layers = 4, .heads = 4, .channels = 256, .positions = 128, .vocabulary = 4096};
 Gpt2Options const xl{.layers = 48, .heads = 25, .channels = 1600};
 
@@ -320,20 +334,13 @@ TEST_CASE("a plan that does not fit is refused with bytes and suggestions that f
   RecipeTable const table = recipe("zs0");
   StepShape const shape = sizes_of(4, 1, 8, 96);
   UnitLister const units = lister(small);
-  StepPlan const plan = make_plan(units({shape.batch, shape.sequence}), table, shape);
   std::int64_t const host_bytes = footprint(units, table, shape).host;
-  CHECK_NOTHROW(refuse_if_too_big(units, plan, table, {.host = host_bytes}, small.positions));
+  CHECK(refused(units, table, shape, {.host = host_bytes}, small.positions) == "");
 
   int with_recipe = 0, with_batch = 0;
   for (double const part : {0.95, 0.8, 0.6, 0.4, 0.2, 0.01}) {
     std::int64_t const limit = static_cast<std::int64_t>(static_cast<double>(host_bytes) * part);
-    std::string text;
-    try {
-      refuse_if_too_big(units, plan, table, {.host = limit}, small.positions);
-    } catch (Error const& error) {
-      CHECK(error.kind() == ErrorKind::out_of_memory);
-      text = error.what();
-    }
+    std::string const text = refused(units, table, shape, {.host = limit}, small.positions);
     INFO(text);
     CHECK(text.find("(" + std::to_string(host_bytes) + " bytes)") != std::string::npos);
     CHECK(text.find('\n') == std::string::npos);
@@ -386,74 +393,69 @@ TEST_CASE("a plan that does not fit is refused with bytes and suggestions that f
   CHECK(with_batch >= 1);
 }
 
+TEST_CASE("a refusal without time for a search gives the bytes and no advice") {
+  std::string const text = refused(lister(small), recipe("zs0"), sizes_of(4, 1, 8, 96),
+                                   {.host = std::int64_t{100} << 20}, small.positions, 0.0);
+  INFO(text);
+  CHECK(text.find("parameters ") != std::string::npos);
+  CHECK(text.ends_with("; the search for a recipe that fits takes too long here; run the program plan"));
+}
+
 TEST_CASE("where no recipe, batch or sequence alone fits, both are searched for the leanest recipe") {
   Gpt2Options const model{.layers = 6, .heads = 6, .channels = 384, .positions = 1024, .vocabulary = 256};
   RecipeTable const table = recipe("zs0"), lean = recipe("zs3", "fp32", "none", "block");
   StepShape const shape = sizes_of(4, 1, 32, 512);
   UnitLister const units = lister(model);
-  StepPlan const plan = make_plan(units({shape.batch, shape.sequence}), table, shape);
   auto const lean_bytes = [&](std::int64_t batch, std::int64_t sequence) {
     return footprint(units, lean, sizes_of(4, 1, batch, sequence)).host;
   };
-  auto const refused = [&](std::int64_t limit) {
-    try {
-      refuse_if_too_big(units, plan, table, {.host = limit}, model.positions);
-    } catch (Error const& error) {
-      return std::string(error.what());
-    }
-    return std::string();
+  auto const refused_at = [&](std::int64_t limit) {
+    return refused(units, table, shape, {.host = limit}, model.positions);
   };
   std::string const ends = "; no batch fits at this sequence; no sequence fits at this batch; ";
-  std::string text = refused(lean_bytes(2, 512));
+  std::string text = refused_at(lean_bytes(2, 512));
   INFO(text);
   CHECK(text.find("no combination of offload, sharding and recompute fits at this batch" + ends +
                   "sharding zs3 with recompute block fits up to batch 2") != std::string::npos);
-  text = refused(lean_bytes(1, 128));
+  text = refused_at(lean_bytes(1, 128));
   INFO(text);
   CHECK(text.find(ends + "sharding zs3 with recompute block fits at batch 1 up to sequence 128") !=
         std::string::npos);
-  CHECK(
-      refused(1000).find("sharding zs3 with recompute block does not fit at batch 1 and sequence 1 either") !=
-      std::string::npos);
+  CHECK(refused_at(1000).find(
+            "sharding zs3 with recompute block does not fit at batch 1 and sequence 1 either") !=
+        std::string::npos);
   // If one change suffices, the error must not suggest two changes together.
-  CHECK(refused(lean_bytes(32, 512)).find(" with recompute ") == std::string::npos);
+  CHECK(refused_at(lean_bytes(32, 512)).find(" with recompute ") == std::string::npos);
 }
 
 TEST_CASE("where no sharding fits, the nearest offload that does is named with its flags") {
   UnitLister const units = lister(small);
-  auto const refused = [&](RecipeTable const& table, StepShape const& shape, MemoryLimit const& limit) {
-    try {
-      refuse_if_too_big(units, make_plan(units({shape.batch, shape.sequence}), table, shape), table, limit,
-                        small.positions);
-    } catch (Error const& error) {
-      return std::string(error.what());
-    }
-    return std::string("nothing was refused");
-  };
   StepShape shape = sizes_of(1, 1, 1, 8);
-  RecipeTable const table = recipe("zs0");
+  auto const refused_at = [&](MemoryLimit const& limit) {
+    return refused(units, recipe("zs0"), shape, limit, small.positions);
+  };
   std::string text;
   INFO(text);
   auto const bytes = [&](std::string_view offload, std::string_view recompute = "none") {
     return footprint(units, recipe("zs0", "fp32", offload, recompute), shape);
   };
   // On the CPU, device memory is host memory, so an offload to the host saves nothing.
-  text = refused(table, shape, {.host = bytes("nvme_optimizer", "block").host});
+  text = refused_at({.host = bytes("nvme_optimizer", "block").host});
   CHECK(text.find("but offload nvme_optimizer fits with sharding zs0 and recompute block (programs: "
                   "--offload nvme_optimizer --nvme-path FOLDER)") != std::string::npos);
-  text = refused(table, shape, {.host = bytes("nvme").host});
+  text = refused_at({.host = bytes("nvme").host});
   CHECK(text.find("--offload nvme --nvme-path FOLDER)") != std::string::npos);
-  text = refused(table, shape, {.host = bytes("nvme").host, .nvme = 1000});
+  text = refused_at({.host = bytes("nvme").host, .nvme = 1000});
   CHECK(text.find("no combination of offload, sharding and recompute fits at this batch; ") !=
         std::string::npos);
   // This device has its own memory, so an offload to the host reduces the bytes on the device.
   shape.own_memory = true;
   for (std::string_view const offload : {"cpu_optimizer", "cpu_full"}) {
-    std::string const found = refused(table, shape, {.device = bytes(offload).device});
+    std::string const found = refused_at({.device = bytes(offload).device});
     INFO(found);
     CHECK(found.find("(programs: --offload " + std::string(offload) + ")") != std::string::npos);
   }
-  text = refused(table, shape, {.device = bytes("cpu_full").device, .host = bytes("nvme").host});
+  text = refused_at({.device = bytes("cpu_full").device, .host = bytes("nvme").host});
   CHECK(text.find("--offload nvme") != std::string::npos);
 }
 
@@ -504,19 +506,14 @@ TEST_CASE("a device with memory of its own has to hold one rank, and the host wh
   CHECK(separate.total == together);
   CHECK(separate.host > 0);
   CHECK(separate.host <= together - separate.device);
-  CHECK_NOTHROW(refuse_if_too_big(units, plan, table, {separate.device, separate.host}, tiny.positions));
-  auto const refused = [&](MemoryLimit const& limit) {
-    try {
-      refuse_if_too_big(units, plan, table, limit, tiny.positions);
-    } catch (Error const& error) {
-      return std::string(error.what());
-    }
-    return std::string();
+  auto const refused_at = [&](MemoryLimit const& limit) {
+    return refused(units, table, shape, limit, tiny.positions);
   };
-  CHECK(refused({separate.device - 1, separate.host}).find("a rank plans ") != std::string::npos);
-  CHECK(refused({separate.device - 1, separate.host}).find(" on its device and ") != std::string::npos);
-  CHECK(refused({separate.device, separate.host - 1}).find("3 ranks plan ") != std::string::npos);
-  CHECK(refused({separate.device, separate.host - 1}).find(" of host memory and ") != std::string::npos);
+  CHECK(refused_at({separate.device, separate.host}) == "");
+  CHECK(refused_at({separate.device - 1, separate.host}).find("a rank plans ") != std::string::npos);
+  CHECK(refused_at({separate.device - 1, separate.host}).find(" on its device and ") != std::string::npos);
+  CHECK(refused_at({separate.device, separate.host - 1}).find("3 ranks plan ") != std::string::npos);
+  CHECK(refused_at({separate.device, separate.host - 1}).find(" of host memory and ") != std::string::npos);
 }
 
 TEST_CASE("the bytes of a process count the root of dp once") {
