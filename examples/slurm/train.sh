@@ -15,19 +15,25 @@
 #   --strategy NAME     dp, zs0, zs1, zs2 or zs3: the flag --stage of train      [zs2]
 #   --data PATH         file of text or tokens: the flag --data of train         [the default of train]
 #   --output FOLDER     folder for steps.jsonl, checkpoints/, ranks/rank-R.log and job-NUMBER.out   [runs/STRATEGY]
-#   --program FILE      the program `train`      [build/cuda/bin/train of the repository of this script, or build/cpu/bin/train]
+#   --program FILE      the program `train`  [build/cuda/bin/train, with --cpus build/cpu/bin/train, of the script's repository]
 #   --requeue           submits the job again after each time limit, until the training is complete
-#   --dry-run           prints the command of sbatch, and submits nothing
+#   --dry-run           prints the command of sbatch and the options that sbatch reads from this script, and submits nothing.
+#                       Only warns if the program or the data do not exist
 #   -- FLAG...          further flags of train
 #
 # Options of sbatch, such as a partition or a time limit, come from the environment variables that sbatch reads, for example
-# SBATCH_PARTITION=gpu SBATCH_TIMELIMIT=60. SLURM sends SIGTERM to all ranks two minutes before the time limit. The ranks
-# then save a checkpoint and end. A later job with the same --output resumes from this checkpoint.
+# SBATCH_PARTITION=gpu SBATCH_TIMELIMIT=60 (minutes). SLURM sends SIGTERM to all ranks two to three minutes before the time
+# limit. The ranks then save a checkpoint and end. A later job with the same --output resumes from this checkpoint.
 #SBATCH --job-name=tessera
 #SBATCH --signal=TERM@120
 #SBATCH --open-mode=append
 set -euo pipefail
 fail() { printf 'train.sh: %s\n' "$1" >&2; exit 2; }
+# missing MESSAGE: ends the script, because a file is missing. With --dry-run it only prints a warning.
+missing() {
+  [ -n "$dry" ] || fail "$1"
+  printf 'train.sh: warning: %s\n' "$1" >&2
+}
 
 arguments=("$@")
 ranks=1 device=cuda per_node=8 strategy=zs2 data=() output='' program='' requeue='' dry='' cores=()
@@ -68,12 +74,10 @@ if [ -z "$program" ]; then
 fi
 preset=cuda
 [ "$device" = cuda ] || preset=cpu
-command -v "$program" >/dev/null || [ -n "$dry" ] ||
-  fail "the program $program does not exist; build it with: cmake --preset $preset && cmake --build --preset $preset --target tessera_train, or give --program"
+command -v "$program" >/dev/null ||
+  missing "the program $program does not exist; build it with: cmake --preset $preset && cmake --build --preset $preset --target tessera_train, or give --program"
 if [ "${#data[@]}" -gt 0 ] && [ ! -e "${data[1]}" ]; then
-  missing="the file ${data[1]} does not exist; give --data a file or folder that exists on every node"
-  [ -n "$dry" ] || fail "$missing"
-  printf 'train.sh: warning: %s\n' "$missing" >&2
+  missing "the file ${data[1]} does not exist; give --data a file or folder that exists on every node"
 fi
 output=${output:-runs/$strategy}
 
@@ -88,8 +92,10 @@ if [ -z "${SLURM_JOB_ID:-}" ]; then
   submit=(sbatch --nodes=$((ranks / per_node)) --ntasks-per-node="$per_node" "${gpus[@]}" "${cores[@]}"
     --output="$output/job-%j.out" "$0" --program "$program" "${passed[@]}")
   if [ -n "$dry" ]; then
-    line=$(printf '%q ' "${submit[@]}")
-    printf '%s\n' "${line% }"
+    line=''
+    for name in "${!SBATCH_@}"; do line+=$(printf '%s=%q ' "$name" "${!name}"); done
+    line+=$(printf '%q ' "${submit[@]}")
+    printf '%s\n# sbatch also reads from the script:%s\n' "${line% }" "$(sed -n 's/^#SBATCH / /p' "$0" | tr -d '\n')"
     exit
   fi
   mkdir -p "$output"

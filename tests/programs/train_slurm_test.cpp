@@ -42,24 +42,38 @@ TEST_CASE("train slurm: the default program belongs to the repository of the scr
         "--preset cuda --target tessera_train, or give --program\n");
 }
 
-TEST_CASE("train slurm: --dry-run prints the command of sbatch, and submits and creates nothing") {
+TEST_CASE(
+    "train slurm: --dry-run prints the command and the options of sbatch, and submits and creates nothing") {
   Slurm const sh;
   auto const dry = sh.run(sh.script + "--gpus 4 --dry-run --data text.txt -- --steps 3 --dry-run");
   CHECK(dry.code == 0);
-  test::shows(dry.out,
-              "^sbatch --nodes=1 --ntasks-per-node=4 --gpus-per-node=4 --output=runs/zs2/job-%j.out "
-              ".*/train.sh --program .*/repository/build/cuda/bin/train --gpus 4 --data text.txt -- "
-              "--steps 3 --dry-run\n$");
-  // The line of the README can be tried before the data exists.
+  test::shows(
+      dry.out,
+      "^sbatch --nodes=1 --ntasks-per-node=4 --gpus-per-node=4 --output=runs/zs2/job-%j.out "
+      ".*/train.sh --program .*/repository/build/cuda/bin/train --gpus 4 --data text.txt -- "
+      "--steps 3 --dry-run\n# sbatch also reads from the script: --job-name=tessera --signal=TERM@120 "
+      "--open-mode=append\n$");
+  CHECK(dry.err == "");
+  test::shows(
+      sh.run("export SBATCH_PARTITION=gpu SBATCH_TIMELIMIT=60; " + sh.script + "--gpus 4 --dry-run").out,
+      "^SBATCH_PARTITION=gpu SBATCH_TIMELIMIT=60 sbatch --nodes=1 ");
+  // The line of the README can be tried before the data and the program exist.
   auto const early = sh.run(sh.script + "--gpus 4 --data nowhere.bin --dry-run");
   CHECK(early.code == 0);
   CHECK(early.out.starts_with("sbatch "));
   CHECK(early.err ==
         "train.sh: warning: the file nowhere.bin does not exist; give --data a file or folder that exists on "
         "every node\n");
-  CHECK_FALSE(sh.exists("runs"));
   CHECK(sh.run("export SLURM_JOB_ID=7; " + sh.script + "--gpus 4 --dry-run").err ==
         "train.sh: --dry-run prints the command of sbatch, but this is already job 7; leave it out\n");
+  sh.passes("rm repository/build/cuda/bin/train");
+  auto const unbuilt = sh.run(sh.script + "--gpus 4 --dry-run");
+  CHECK(unbuilt.code == 0);
+  CHECK(unbuilt.out.starts_with("sbatch "));
+  test::shows(unbuilt.err,
+              "^train.sh: warning: the program /.*/repository/build/cuda/bin/train does not exist; build it "
+              "with: cmake --preset cuda .*\n$");
+  CHECK_FALSE(sh.exists("runs"));
 }
 
 TEST_CASE("train slurm: missing data and a missing program are refused before the job is submitted") {
