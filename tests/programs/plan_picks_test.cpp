@@ -201,7 +201,7 @@ TEST_CASE("plan picks: the printed command trains the pick with the planned byte
         "--samples-are lines --samples 1 --checkpoint-async"}) {
     CAPTURE(flags);
     std::string const command = rest_of_line(sh.passes("plan " + model + flags), "  to train it: ");
-    sh.passes(command + " --log run.jsonl" + (test::has(command, "--epochs") ? "" : " --steps 1"));
+    sh.passes(command + " --log run.jsonl");
     Json const planned = picked(sh).at("bytes");
     Json const run = Json::parse(test::matches(sh.text("run.jsonl"), R"(^\{.*\})").at(0)).at("planned_bytes");
     for (auto const& [place, bytes] : run.items()) CHECK(planned.at(place).at("total") == bytes);
@@ -209,6 +209,53 @@ TEST_CASE("plan picks: the printed command trains the pick with the planned byte
   }
   sh.ends(4, "train --from plan.json --best 2>&1",
           "plan.json: holds plans, which did not run; .* run the train command that plan prints below it");
+}
+
+TEST_CASE("plan picks: the printed command trains the epochs that plan counts") {
+  Shell const sh;
+  sh.write("text.txt", std::string(4000, 'x'));
+  std::string const plan =
+      "plan --model layers=1,heads=1,channels=16 --sequence 16 --batch 4 --ranks 1 --device cpu --stages 0 "
+      "--precisions fp32 --offloads none --memory 8GiB --no-search --json plan.json ";
+  std::string const note = "\n  replace YOUR_TEXT by the files or folders of your text, or by a token file\n";
+  auto const command_of = [&](std::string const& flags, bool has_data) {
+    CAPTURE(flags);
+    std::string const out = sh.passes(plan + flags);
+    CHECK(test::has(out, note) == !has_data);
+    return rest_of_line(out, "  to train it: ");
+  };
+  struct Case {
+    char const *flags, *end, *data;
+    int epochs, steps;
+  };
+  for (Case const& one :
+       {Case{"--data text.txt", "--data text.txt --epochs 1", "text.txt", 1, 63},
+        Case{"--data text.txt --epochs 2", "--data text.txt --epochs 2", "text.txt", 2, 63},
+        Case{"--data text.txt --samples 10 --brief", "--data text.txt --samples 10 --epochs 1", "text.txt", 1,
+             3},
+        Case{"--data text.txt --samples 10 --epochs 3", "--data text.txt --samples 10 --epochs 3", "text.txt",
+             3, 3},
+        Case{"--samples 10", "--data YOUR_TEXT --samples 10 --epochs 1", "", 1, 3},
+        Case{"--samples 10 --epochs 2 --prefer memory", "--data YOUR_TEXT --samples 10 --epochs 2", "", 2, 3},
+        Case{"--samples 10 --samples-are lines",
+             "--data YOUR_TEXT --samples-are lines --samples 10 --epochs 1", "", 1, 3}}) {
+    CAPTURE(one.flags);
+    bool const has_data = one.data[0] != 0;
+    std::string const command = command_of(one.flags, has_data);
+    CHECK_MESSAGE(command.ends_with(" " + std::string(one.end)), command);
+    Json const row = picked(sh);
+    CHECK(row.at("epoch_steps") == one.steps);
+    if (!has_data) {
+      sh.refuses(command, "4 |  | YOUR_TEXT");
+      continue;
+    }
+    sh.passes(command + " --log run.jsonl");
+    CHECK(sh.json_lines("run.jsonl").back().at("summary").at("steps_done") == one.epochs * one.steps);
+  }
+  CHECK(command_of("--epochs 2", false).ends_with(" --data YOUR_TEXT --epochs 2"));
+  std::string const plain = command_of("", true);
+  CHECK_FALSE(test::has(plain, "--data"));
+  CHECK_FALSE(test::has(plain, "--epochs"));
 }
 
 TEST_CASE("plan picks: ranks on several hosts use the network, and each host has the limits of one host") {

@@ -277,7 +277,8 @@ std::string picks_text(std::vector<Planned> const& rows, MemoryLimit const& limi
              without_offload_text(rows, *best, limit, settings) +
              (one_batch ? best_batch_text(*best, limit, settings) : "") + epochs_text(*best, settings) +
              "  " + (settings.hosts > 1 ? "on each host" : "to train it") + ": " +
-             train_command(*best, settings) + "\n" + slurm_text(*best, settings);
+             train_command(*best, settings) + "\n" + slurm_text(*best, settings) +
+             placeholders_text(settings);
       by_batch[batches].push_back(best);
       continue;
     }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plan/train_command.hpp"
 
+#include <algorithm>
+#include <cstdint>
 #include <string_view>
 #include <type_traits>
 
@@ -13,6 +15,17 @@
 namespace programs {
 using namespace tessera;
 namespace planning {
+
+namespace {
+
+constexpr char own_text[] = "YOUR_TEXT";  // stands for the data in a command, if --data was not given
+
+/// Returns whether the settings have samples or epochs, so that the training consists of whole epochs.
+bool times_epochs(Settings const& settings) {
+  return !settings.data.paths.empty() || settings.samples > 0 || settings.epochs > 0;
+}
+
+}  // namespace
 
 std::string train_command(Planned const& row, Settings const& settings) {
   Point const& point = row.point;
@@ -50,17 +63,21 @@ std::string train_command(Planned const& row, Settings const& settings) {
   if (settings.trainer.threads > 0) add("--threads", settings.trainer.threads);
   if (row.on(Tier::nvme) > 0 && !settings.limits.nvme_path.empty())
     add("--nvme-path", settings.limits.nvme_path.string());
-  if (!settings.data.paths.empty()) {
+  // Without --epochs, `plan` times one epoch, but `train` would do its default number of steps.
+  if (times_epochs(settings)) {
     words.emplace_back("--data");
-    words.insert(words.end(), settings.data.paths.begin(), settings.data.paths.end());
+    if (settings.data.paths.empty())
+      words.emplace_back(own_text);
+    else
+      words.insert(words.end(), settings.data.paths.begin(), settings.data.paths.end());
     if (settings.data.samples_are != SamplesAre::tokens)
       add("--samples-are", cli::name_of(settings.data.samples_are));
     if (settings.data.field != "text") add("--field", settings.data.field);
     if (settings.data.separator >= 0) add("--separator", settings.data.separator);
     if (settings.samples > 0) add("--samples", settings.samples);
+    add("--epochs", std::max<std::int64_t>(1, settings.epochs));
   }
   if (!settings.data.tokenizer.empty()) add("--tokenizer", settings.data.tokenizer);
-  if (settings.epochs > 0) add("--epochs", settings.epochs);
   if (settings.checkpoint_async) {
     add("--checkpoint", "checkpoints");
     words.emplace_back("--checkpoint-async");
@@ -68,6 +85,11 @@ std::string train_command(Planned const& row, Settings const& settings) {
   std::string text;
   for (std::string const& word : words) text += (text.empty() ? "" : " ") + cli::in_shell(word);
   return text;
+}
+
+std::string placeholders_text(Settings const& settings) {
+  if (!times_epochs(settings) || !settings.data.paths.empty()) return {};
+  return std::string("  replace ") + own_text + " by the files or folders of your text, or by a token file\n";
 }
 
 }  // namespace planning
