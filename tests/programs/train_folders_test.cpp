@@ -134,6 +134,19 @@ TEST_CASE("train folders: values of config.json that are impossible, absent or c
              "3 | --model ./gpt2 --sequence 17 | --sequence 17 | 16 positions of ./gpt2");
 }
 
+TEST_CASE("train folders: a model that is a path without a folder is refused with a way to get the folder") {
+  Train const sh;
+  std::string const rows = R"(
+      2 | ./gpt2 | FLAG: there is no folder or file './gpt2'; name a folder with config.json and model.safetensors | `hf download openai-community/gpt2 --local-dir gpt2` | docs/how-to/load-and-save-weights.md
+      2 | models/gpt2/ | FLAG: there is no folder or file 'models/gpt2/'
+      2 | .gpt2 | FLAG: there is no folder or file '.gpt2'
+      2 | ../runs=3/gpt2 | FLAG: there is no folder or file '../runs=3/gpt2'
+      2 | gpt3 | FLAG: 'gpt3' is not known, the nearest is 'gpt2')";
+  sh.refuses("train --model", test::replaced(rows, "FLAG", "--model"));
+  for (char const* command : {"compare --models", "plan --models", "info --fitness --models"})
+    sh.refuses(command, test::replaced(rows, "FLAG", "--models"));
+}
+
 TEST_CASE("train folders: a config.json that is no model, or none at all") {
   Folders const sh;
   sh.passes("mkdir sizes");
@@ -147,7 +160,7 @@ TEST_CASE("train folders: a config.json that is no model, or none at all") {
   sh.passes("rm sizes/config.json");
   sh.refuses(sh.train, R"(
       4 | --model sizes | sizes: the folder holds no config.json
-      2 | --model ./nowhere | './nowhere' is not known | a folder with a config.json)");
+      2 | --model ./nowhere | there is no folder or file './nowhere'; name a folder with config.json)");
   // The file config.json is invalid UTF-8. The error message about it must be valid UTF-8.
   sh.ends(4, R"(mkdir utf16; printf '\377\376{\0' > utf16/config.json
       train --model utf16 --steps 0 2> utf16.txt || { code=$?; iconv -f UTF-8 -t UTF-8 utf16.txt; exit $code; })",

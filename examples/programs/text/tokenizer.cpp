@@ -353,7 +353,8 @@ std::shared_ptr<Tokenizer const> Tokenizer::open(std::string const& path, std::s
       throw Error(ErrorKind::data,
                   files::path_text(path) +
                       ": no such folder; name one with a tokenizer.json, or vocab.json and merges.txt, or a "
-                      "tokenizer.model");
+                      "tokenizer.model, for example one that `hf download openai-community/gpt2 --local-dir "
+                      "gpt2` writes");
     only = place.filename().string();
     place = place.has_parent_path() ? place.parent_path() : Path(".");
   }

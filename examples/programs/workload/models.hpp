@@ -238,11 +238,15 @@ inline ModelChoice folder_choice(std::string const& flag, std::string const& tex
 }  // namespace detail
 
 /// Returns the model that a text of the command line gives. Throws Error(usage) for an unknown name, with the
-/// nearest known one, Error(config) if the heads do not divide the channels, and the errors of
-/// read_model_folder.
+/// nearest known one, and for a path at which there is nothing. Throws Error(config) if the heads do not
+/// divide the channels, and the errors of read_model_folder.
 inline ModelChoice model_choice(std::string const& flag, std::string const& text) {
   if (auto known = detail::find_known(text)) return *std::move(known);
   if (detail::is_folder(text) || detail::is_file(text)) return detail::folder_choice(flag, text);
+  if (text.starts_with('.') || text.find('/') != std::string::npos)  // no name and no sizes have a slash
+    refuse(flag + ": there is no folder or file " + in_quotes(text) +
+           "; name a folder with config.json and model.safetensors, for example one that `hf download "
+           "openai-community/gpt2 --local-dir gpt2` writes (docs/how-to/load-and-save-weights.md)");
   if (text.find('=') != std::string::npos) return detail::sizes_choice(flag, text);
   Names all = model_names(/*runnable_only=*/true);
   std::string const near = nearest(text, all);
