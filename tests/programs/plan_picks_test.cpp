@@ -282,7 +282,7 @@ TEST_CASE("plan picks: ranks on several hosts use the network, and each host has
   CHECK(seconds("./slow.json") == seconds("h100-sxm"));
   // The groups of a mesh whose shards are on one host use the network for the sums over replicas only.
   CHECK(seconds("./slow.json --hosts 2 --mesh replicate=2") < seconds("./slow.json --hosts 2"));
-  std::string const none = sh.passes(llama + "l4 --hosts 2 --memory 80GB");
+  std::string const none = sh.passes(llama + "l4 --hosts 2 --recompute block");
   CHECK(
       test::has(none, ": the machine's file has no network between hosts; add \"network\": {\"link\": NAME"));
   CHECK(rows_of(sh).at(0).at("predicted_step_time_s").is_null());
@@ -385,23 +385,25 @@ TEST_CASE("plan picks: a prediction that is mostly guessed has no expected error
 }
 
 TEST_CASE(
-    "plan picks: --memory above the memory of the machine's GPU is noted, and no larger batch is advised") {
+    "plan picks: with --memory above the memory of the machine's GPU, the GPU is the limit everywhere") {
   Shell const sh;
   std::string const plan =
       "plan --machine l4 --model gpt2-large --ranks 1 --precisions bf16 --stages 0 --offloads none "
       "--sequence 1024 --batch 1 --search-time 60 --json plan.json ";
-  std::string const note = " (more than the 22.49 GiB of NVIDIA L4), 1.00 GiB of it";
+  std::string const limit = "limits: 22.49 GiB for each rank's device, the memory of NVIDIA L4";
+  std::string const note = " (the 24.00 GiB of --memory are more than it has)";
   std::string const own = sh.passes(plan);
-  CHECK_FALSE(test::has(own, note));
-  int const most = rows_of(sh).at(0).at("largest_batch");
+  CHECK(test::has(own, limit + ", 1.00 GiB of it for its libraries"));
+  Json const before = rows_of(sh);
   std::string const given = sh.passes(plan + "--memory 24GB");
-  CHECK(test::has(given, "limits: 24.00 GiB for each rank's device" + note));
-  int const more = rows_of(sh).at(0).at("largest_batch");
-  REQUIRE(more > most);
+  CHECK(test::has(given, limit + note + ", 1.00 GiB of it for its libraries"));
+  CHECK(rows_of(sh).at(0).at("largest_batch") == before.at(0).at("largest_batch"));
+  CHECK(rows_of(sh).at(0).at("longest_sequence") == before.at(0).at("longest_sequence"));
   auto const batches = [](std::string const& out) { return test::matches(out, "of the batches [0-9, ]+"); };
   CHECK(batches(own).size() == 1);
   CHECK(batches(given) == batches(own));
-  sh.passes(plan + "--memory 200GB --batch 40", "\n  --batch|\n  none of the batches");
+  sh.ends(5, plan + "--memory 200GB --batch 40");
+  CHECK(test::has(sh.passes(plan + "--memory 20GB"), "limits: 20.00 GiB for each rank's device, 1.00 GiB"));
 }
 
 TEST_CASE("plan picks: if nothing fits, the row that is printed is named, with recomputation that fits") {

@@ -41,16 +41,14 @@ Limits limits_of(Device device, LimitFlags const& flags) {
   };
   std::vector<std::string> const models = device_facts(device).models;
   bool const is_here = std::find(models.begin(), models.end(), flags.machine) != models.end();
-  bool const of_machine = flags.memory == 0 && gpus && flags.machine_memory > 0 && !is_here;
+  bool const exceeds = gpus && flags.machine_memory > 0 && flags.machine_memory < flags.memory;
+  bool const of_machine = exceeds || (flags.memory == 0 && gpus && flags.machine_memory > 0 && !is_here);
   std::int64_t const memory = of_machine ? flags.machine_memory : flags.memory;
   if (memory > 0) {
     limits.bytes.device = gpus ? std::max<std::int64_t>(0, memory - cuda::library_bytes) : memory;
     say(bytes_text(memory) + " for each rank's device" +
         (of_machine ? ", the memory of " + files::printable(flags.machine) : "") +
-        (gpus && flags.machine_memory > 0 && flags.machine_memory < memory
-             ? " (more than the " + bytes_text(flags.machine_memory) + " of " +
-                   files::printable(flags.machine) + ")"
-             : "") +
+        (exceeds ? " (the " + bytes_text(flags.memory) + " of --memory are more than it has)" : "") +
         (gpus ? ", " + bytes_text(cuda::library_bytes) + " of it for its libraries" : ""));
   } else if (gpus) {
     if (here.device <= 0)

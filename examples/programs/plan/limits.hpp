@@ -22,8 +22,8 @@ struct LimitFlags {
   std::filesystem::path nvme_path;
   /// The number of hosts. The limits of host memory and of disk space are per host.
   std::int64_t hosts = 1;
-  /// The device of another machine and its memory, which is the limit if --memory is not given; "" and 0 if
-  /// the user chose no other machine.
+  /// The device of another machine and its memory, which is the limit if --memory is not given or is larger;
+  /// "" and 0 if the user chose no other machine.
   std::string machine;
   std::int64_t machine_memory = 0;
 };
@@ -39,7 +39,8 @@ struct Limits {
 };
 
 /// Returns the memory limits of ranks on a device. If a flag was not given, its limit is this machine's
-/// memory, or the memory of the machine in `flags`. Throws Error(usage) if --memory was not given and there
+/// memory, or the memory of the machine in `flags`. If --memory is more than the memory of the machine in
+/// `flags`, the memory of that machine is the limit. Throws Error(usage) if --memory was not given and there
 /// is neither such a machine nor a GPU whose memory could be read.
 Limits limits_of(Device device, LimitFlags const& flags);
 

@@ -8,7 +8,6 @@
 #include <optional>
 #include <utility>
 
-#include "tessera/backend/cuda/runtime/budget.hpp"
 #include "tessera/plan/support.hpp"
 #include "tessera/policy/parse.hpp"
 #include "tessera/policy/rules.hpp"
@@ -157,28 +156,15 @@ std::string epochs_text(Planned const& row, Settings const& settings) {
 
 /// Returns a line about the batch with the highest predicted rate; "" without predictions, without a search
 /// for the largest batch, and with --global-batch, which the batch would change. Predicts the recommended row
-/// `picked` with the batches 1, 2, 4, ... and the largest one that fits `given` and the memory of the
-/// machine's GPU.
-std::string best_batch_text(Planned const& picked, MemoryLimit const& given, Settings const& settings) {
-  std::int64_t largest = picked.largest_batch.value;
+/// `picked` with the batches 1, 2, 4, ... and the largest one that fits `limit`.
+std::string best_batch_text(Planned const& picked, MemoryLimit const& limit, Settings const& settings) {
+  std::int64_t const largest = picked.largest_batch.value;
   auto const now = picked.predicted.tokens_per_second();
   if (!now || largest < 1 || settings.no_search || settings.matrix.global_batch) return {};
-  // --memory is possibly more than the GPU of the machine has.
-  MemoryLimit limit = given;
-  if (std::int64_t const own = settings.limits.machine_memory; own > 0 && settings.times->device() == "cuda")
-    limit.device = std::min(limit.device, std::max<std::int64_t>(0, own - cuda::library_bytes));
   auto const with_batch = [&](std::int64_t batch) {
     return fitting(picked, limit, settings,
                    [&](SlotNames&, cli::BatchRelation& split) { split.batch = batch; });
   };
-  if (limit.device < given.device) {
-    std::int64_t too_large = largest + 1;
-    for (largest = 0; too_large - largest > 1;) {
-      std::int64_t const middle = largest + (too_large - largest) / 2;
-      (with_batch(middle) ? largest : too_large) = middle;
-    }
-    if (largest == 0) return "  no batch fits the memory of " + settings.times->machine() + "\n";
-  }
   std::vector<std::int64_t> batches;
   for (std::int64_t batch = 1; batch < largest; batch *= 2) batches.push_back(batch);
   batches.push_back(largest);
