@@ -288,9 +288,20 @@ TEST_CASE("plan picks: ranks on several hosts use the network, and each host has
   CHECK(rows_of(sh).at(0).at("predicted_step_time_s").is_null());
   sh.passes(llama + "h100-sxm --gpus 16 --hosts 2");
   CHECK(rows_of(sh).at(0).at("predicted_step_time_s") > 0);
-  sh.passes(
-      llama + "h100-sxm --hosts 2 --prefer speed",
-      R"(\n  on each host: torchrun --nnodes 2 --nproc-per-node 4 .* -- train --model llama-2-7b --batch 2 .*\n  or once for all hosts, under SLURM: examples/slurm/train\.sh --gpus 8 --per-node 4 --strategy zs3 -- FLAGS)");
+  std::string const both = sh.passes(
+      llama + "h100-sxm --hosts 2 --prefer speed --samples 10 --checkpoint-async",
+      R"(\n  replace I by the number of the host, from 0 to 1; HOST by the name of host 0; YOUR_TEXT by the files)");
+  std::string const recipe = " --precision bf16 --offload none",
+                    data = " --data YOUR_TEXT --samples 10 --epochs 1";
+  std::string const shape = " --model llama-2-7b --batch 2 --sequence 1024";
+  CHECK(rest_of_line(both, "  on each host: ") ==
+        "torchrun --nnodes 2 --nproc-per-node 4 --node-rank I --master-addr HOST --no-python -- train" +
+            shape + " --device cuda --stage zs3" + recipe + data +
+            " --checkpoint checkpoints --checkpoint-async");
+  std::string const slurm = rest_of_line(both, "  or once for all hosts, under SLURM: ");
+  CHECK(slurm == "examples/slurm/train.sh --gpus 8 --per-node 4 --strategy zs3 --" + shape + recipe + data +
+                     " --checkpoint-async");
+  CHECK(sh.run("\"$TESSERA_SOURCE\"/" + test::replaced(slurm, " -- ", " --dry-run -- ")).code == 0);
   // The state of eight ranks needs more host memory than one host has, and less than two hosts have.
   std::string const offload =
       "plan --model gpt2-large --device cuda --memory 80GB --precisions bf16 --stages 0 "

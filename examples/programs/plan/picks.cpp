@@ -218,18 +218,6 @@ std::string over_batches_text(std::vector<Planned const*> const& picks) {
          "\n";
 }
 
-/// Returns a line with the script that starts `train` on all hosts of a SLURM cluster; "" for one host.
-std::string slurm_text(Planned const& row, Settings const& settings) {
-  if (settings.hosts == 1) return {};
-  Point const& point = row.point;
-  return "  or once for all hosts, under SLURM: examples/slurm/train.sh " +
-         std::string(info_of(point.recipe.device).on_cores ? "--cpus " : "--gpus ") +
-         std::to_string(point.split.ranks) + " --per-node " +
-         std::to_string(point.split.ranks / settings.hosts) + " --strategy " +
-         std::string(point.recipe.names.sharding) +
-         " -- FLAGS, with the flags of train above except --device and --stage\n";
-}
-
 /// Returns the family of a row without its batch.
 std::string family_of_batches(Point point) {
   point.split.batch = 0;
@@ -263,7 +251,10 @@ std::string picks_text(std::vector<Planned> const& rows, MemoryLimit const& limi
              without_offload_text(rows, *best, limit, settings) +
              (one_batch ? best_batch_text(*best, limit, settings) : "") + epochs_text(*best, settings) +
              "  " + (settings.hosts > 1 ? "on each host" : "to train it") + ": " +
-             train_command(*best, settings) + "\n" + slurm_text(*best, settings) +
+             train_command(*best, settings) + "\n" +
+             (settings.hosts > 1
+                  ? "  or once for all hosts, under SLURM: " + slurm_command(*best, settings) + "\n"
+                  : "") +
              placeholders_text(settings);
       by_batch[batches].push_back(best);
       continue;

@@ -18,16 +18,24 @@ namespace planning {
 
 namespace {
 
-constexpr char own_text[] = "YOUR_TEXT";  // stands for the data in a command, if --data was not given
+// Words of a command that the user must replace: the data, if --data was not given, and for several hosts the
+// number of the host and the name of host 0.
+constexpr char own_text[] = "YOUR_TEXT", host_number[] = "I", first_host[] = "HOST";
 
 /// Returns whether the settings have samples or epochs, so that the training consists of whole epochs.
 bool times_epochs(Settings const& settings) {
   return !settings.data.paths.empty() || settings.samples > 0 || settings.epochs > 0;
 }
 
-}  // namespace
+std::string in_shell(cli::Names const& words) {
+  std::string text;
+  for (std::string const& word : words) text += (text.empty() ? "" : " ") + cli::in_shell(word);
+  return text;
+}
 
-std::string train_command(Planned const& row, Settings const& settings) {
+/// Returns the flags of `train`. If `by_script` is true, leaves out the flags that the script
+/// examples/slurm/train.sh gives to `train` itself.
+cli::Names train_flags(Planned const& row, Settings const& settings, bool by_script) {
   Point const& point = row.point;
   cli::Names words;
   auto const add = [&](std::string const& flag, auto const& value) {
@@ -37,12 +45,6 @@ std::string train_command(Planned const& row, Settings const& settings) {
     else
       words.emplace_back(value);
   };
-  if (settings.hosts > 1) {
-    words = {"torchrun", "--nnodes", std::to_string(settings.hosts), "--nproc-per-node"};
-    words.push_back(std::to_string(point.split.ranks / settings.hosts));
-    words.insert(words.end(), {"--node-rank", "I", "--master-addr", "HOST", "--no-python", "--"});
-  }
-  words.emplace_back("train");
   add("--model", point.model.name);
   if (settings.hosts == 1) add("--ranks", point.split.ranks);
   add("--batch", point.split.batch);
@@ -52,6 +54,7 @@ std::string train_command(Planned const& row, Settings const& settings) {
   SlotNames const& names = point.recipe.names;
   for_each_slot([&]<class Slot>(Slot) {
     std::string_view const name = names.*Slot::field;
+    if (by_script && (std::is_same_v<Slot, slot::device> || std::is_same_v<Slot, slot::sharding>)) return;
     std::string const flag = cli::slot_flag<Slot>().one;
     // `train` derives the device from its build, so the command names it.
     if (name != Slot::standard(point.recipe) || cli::named_otherwise<Slot>)
@@ -79,17 +82,42 @@ std::string train_command(Planned const& row, Settings const& settings) {
   }
   if (!settings.data.tokenizer.empty()) add("--tokenizer", settings.data.tokenizer);
   if (settings.checkpoint_async) {
-    add("--checkpoint", "checkpoints");
+    if (!by_script) add("--checkpoint", "checkpoints");
     words.emplace_back("--checkpoint-async");
   }
-  std::string text;
-  for (std::string const& word : words) text += (text.empty() ? "" : " ") + cli::in_shell(word);
-  return text;
+  return words;
+}
+
+}  // namespace
+
+std::string train_command(Planned const& row, Settings const& settings) {
+  std::string start;
+  if (settings.hosts > 1)
+    start = "torchrun --nnodes " + std::to_string(settings.hosts) + " --nproc-per-node " +
+            std::to_string(row.point.split.ranks / settings.hosts) + " --node-rank " + host_number +
+            " --master-addr " + first_host + " --no-python -- ";
+  return start + "train " + in_shell(train_flags(row, settings, /*by_script=*/false));
+}
+
+std::string slurm_command(Planned const& row, Settings const& settings) {
+  Point const& point = row.point;
+  return "examples/slurm/train.sh " +
+         std::string(info_of(point.recipe.device).on_cores ? "--cpus " : "--gpus ") +
+         std::to_string(point.split.ranks) + " --per-node " +
+         std::to_string(point.split.ranks / settings.hosts) + " --strategy " +
+         std::string(point.recipe.names.sharding) + " -- " +
+         in_shell(train_flags(row, settings, /*by_script=*/true));
 }
 
 std::string placeholders_text(Settings const& settings) {
-  if (!times_epochs(settings) || !settings.data.paths.empty()) return {};
-  return std::string("  replace ") + own_text + " by the files or folders of your text, or by a token file\n";
+  cli::Names parts;
+  if (settings.hosts > 1)
+    parts = {std::string(host_number) + " by the number of the host, from 0 to " +
+                 std::to_string(settings.hosts - 1),
+             std::string(first_host) + " by the name of host 0"};
+  if (times_epochs(settings) && settings.data.paths.empty())
+    parts.push_back(std::string(own_text) + " by the files or folders of your text, or by a token file");
+  return parts.empty() ? "" : "  replace " + cli::joined(parts, "; ") + "\n";
 }
 
 }  // namespace planning
