@@ -180,6 +180,20 @@ TEST_CASE("plan picks: rows without a prediction are counted, and rows that are 
       "none,nvme_optimizer,nvme,infinity",
       R"(\nnot predicted: zs0_bf16_gpus1_bs4_sl128_offnvmeopt and 2 more rows: the machine's file has no times)");
   CHECK(test::matches(out, "\nnot predicted: ").size() == 1);
+  std::string const measure =
+      "\nto get the missing times, run info --measure FILE --device cuda --precisions bf16 ";
+  CHECK(
+      test::has(out, measure + "--ranks 1 --nvme-path FOLDER on such a machine, then plan --machine FILE\n"));
+  std::string const plan =
+      "plan --machine h200 --model gpt2 --precisions bf16 --no-search --brief --stages 0 ";
+  std::string const several = sh.passes(plan + "--gpus 1,2 --offloads none,nvme --prefer speed");
+  CHECK(test::has(several, measure + "--ranks 1,2 --nvme-path FOLDER on"));
+  CHECK(test::matches(several, "info --measure").size() == 1);
+  std::string const none = sh.passes(plan + "--gpus 1 --offloads nvme --prefer speed");
+  CHECK(test::has(
+      none, "; to get times, run info --measure FILE --device cuda --precisions bf16 --ranks 1 --nvme"));
+  CHECK(test::matches(none, "info --measure").size() == 1);
+  CHECK_FALSE(test::has(sh.passes(plan + "--gpus 1 --offloads none"), "info --measure"));
   CHECK_FALSE(test::has(out, "dp_"));
 }
 

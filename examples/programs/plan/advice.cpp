@@ -106,14 +106,9 @@ std::string equal_text(std::vector<Planned> const& rows, Planned const& picked, 
 /// Returns a line about the recommended row `picked` if no row that fits has a predicted time: the reason,
 /// the rule by which `pick_by_what_is_known` chose the row, and the command that measures the times.
 std::string unknown_speed_text(Planned const& picked, Preference preferred) {
-  Point const& point = picked.point;
   return "  no recipe that fits has a predicted time: " + picked.predicted.reason + "; so the pick is the " +
          (preferred == Preference::efficiency ? "recipe with the least memory" : "simplest recipe") +
-         ", whose speed is not known; to get times, run info --measure FILE --device " +
-         std::string(point.recipe.names.device) + " --precisions " +
-         std::string(point.recipe.names.precision) + " --ranks " + std::to_string(point.world()) +
-         (picked.on(Tier::nvme) > 0 ? " --nvme-path FOLDER" : "") +
-         " on such a machine, then plan --machine FILE\n";
+         ", whose speed is not known; to get times, " + measuring_text({&picked}) + "\n";
 }
 
 /// Returns a line with the reason for which the row `picked` is recommended, which has a prediction if the
@@ -151,6 +146,20 @@ std::string reason_text(std::vector<Planned> const& rows, Planned const& picked,
 }
 
 }  // namespace
+
+std::string measuring_text(std::vector<Planned const*> const& rows) {
+  cli::Names precisions, ranks;
+  bool on_nvme = false;
+  for (Planned const* row : rows) {
+    precisions.emplace_back(row->point.recipe.names.precision);
+    ranks.push_back(std::to_string(row->point.world()));
+    on_nvme |= row->on(Tier::nvme) > 0;
+  }
+  return "run info --measure FILE --device " + std::string(rows.front()->point.recipe.names.device) +
+         " --precisions " + cli::joined(cli::distinct(precisions), ",") + " --ranks " +
+         cli::joined(cli::distinct(ranks), ",") + (on_nvme ? " --nvme-path FOLDER" : "") +
+         " on such a machine, then plan --machine FILE";
+}
 
 std::string predicted_text(cli::Prediction const& predicted) {
   std::string const error = "+-" + cli::fixed(predicted.error_pct, 0) + "%";

@@ -166,17 +166,24 @@ std::string frozen_text(Planned const& row) {
          " parameters, " + cli::grouped(row.params - row.trainable) + " are frozen\n";
 }
 
-/// Returns lines that name the rows without a prediction and the reasons. If `with_legend` is true, adds
-/// lines that explain the column `slower` and the mark of rows whose steps are guessed for more than a tenth.
-std::string predictions_text(std::vector<Planned> const& rows, bool with_legend) {
+/// Returns lines that name the rows without a prediction, the reasons, and the command that measures missing
+/// times. If `with_legend` is true, adds lines that explain the column `slower` and the mark of rows whose
+/// steps are guessed for more than a tenth.
+std::string predictions_text(std::vector<Planned> const& rows, Preference preferred, bool with_legend) {
   std::string out;
   bool guessed = false, compared = false;
   std::map<std::string, cli::Names> by_reason;
+  std::vector<Planned const*> to_measure;
+  bool const by_rate = preferred == Preference::speed || preferred == Preference::efficiency;
   for (Planned const& row : rows) {
     guessed = guessed || row.predicted.guesses_much();
     compared = compared || row.slower.has_value();
     if (row.is_planned() && !row.predicted.reason.empty() && row.same_program_as.empty())
       by_reason[row.predicted.reason].push_back(row.point.experiment);
+    // If no row of a family can be picked by its rate, the lines below the pick have the command.
+    if (row.is_planned() && row.predicted.lacks_times && row.same_program_as.empty() &&
+        !(by_rate && !pick(rows, family(row.point), preferred)))
+      to_measure.push_back(&row);
   }
   for (auto const& [reason, names] : by_reason)
     out += "not predicted: " + names.front() +
@@ -184,6 +191,7 @@ std::string predictions_text(std::vector<Planned> const& rows, bool with_legend)
                 ? " and " + std::to_string(names.size() - 1) + (names.size() > 2 ? " more rows" : " more row")
                 : "") +
            ": " + reason + "\n";
+  if (!to_measure.empty()) out += "to get the missing times, " + measuring_text(to_measure) + "\n";
   if (!with_legend) return out;
   if (compared)
     out +=
@@ -441,7 +449,7 @@ int run(int argc, char const* const* argv) {
         << " run the same program as zs0 and get no row; --stages prints rows for the stages that it names\n";
   log << "\n"
       << cli::left_out_text(left_out, terminal, "the output of --json has them")
-      << predictions_text(rows, !settings.brief) << picks_text(rows, limit, settings, preferred)
+      << predictions_text(rows, preferred, !settings.brief) << picks_text(rows, limit, settings, preferred)
       << capture_note(rows) << warnings_text(rows);
   std::vector<results::Row> compared = result_rows(rows);
   cli::PublishedModels const models = cli::published_models(points);

@@ -116,6 +116,7 @@ struct Prediction {
   std::optional<double> step_s;  ///< seconds of a step; empty: the time of some entry is unknown
   double guessed = 0.0;          ///< fraction of the step in which entries run whose times are guessed
   std::string reason;            ///< the reason if there is no prediction
+  bool lacks_times = false;      ///< the reason is that the machine's file has no times of an entry
   std::int64_t tokens = 0;       ///< tokens of a step over all ranks
   /// the expected error of `step_s` in percent, if no more than half of the step is guessed
   double error_pct = 0;
@@ -183,6 +184,7 @@ inline Prediction predict(Point const& point, TrainerOptions const& options, Mac
       prediction.guessed = step->seconds > 0 ? step->guessed / step->seconds : 0.0;
       prediction.from_link_data = step->from_link_data;
     } else {
+      prediction.lacks_times = true;
       prediction.reason =
           "the machine's file has no times of '" + unknown + "'" +
           (unknown.starts_with("copy") ? "" : " in " + std::string(point.recipe.names.precision));
