@@ -51,9 +51,10 @@ TEST_CASE(
                            "simplest of these recipes is picked\n"));
   CHECK_FALSE(test::has(sh.passes(gpt2_on_l4 + "--prefer speed --no-search"), "count as equal, so"));
   std::string const help = test::replaced(sh.passes("plan --help"), R"(\s+)", " ");
-  CHECK(test::has(help,
-                  "rows whose predictions are within 10% of the best one count as equal, and the simplest of "
-                  "them is picked"));
+  CHECK(test::has(
+      help,
+      "Only for the pick of --prefer speed and efficiency, rows whose predictions are within 10% of "
+      "the best one count as equal, and the simplest of them is picked."));
 }
 
 TEST_CASE("plan picks: the pick names its batch, and a way out without offload is compared with the pick") {
@@ -148,11 +149,15 @@ TEST_CASE("plan picks: each predicted rate and time of an epoch has its expected
   shows_error("--machine l4 --gpus 4", "50");              // its link
   shows_error("--machine h200 --gpus 4", "20");            // its measured link
   shows_error("--machine h200 --gpus 8 --hosts 2", "50");  // its network
-  CHECK(test::has(
-      sh.passes("plan --model gpt2 --precisions bf16 --gpus 4 --machine h200 --no-search "
-                "--offloads none"),
+  std::string const plan =
+      "plan --model gpt2 --precisions bf16 --gpus 4 --machine h200 --no-search --offloads none ";
+  std::string const slower =
       "\nslower: the predicted time divided by the smallest one of all rows with the same model, precision, "
-      "ranks, batch and sequence; rows within 10% count as equal\n"));
+      "ranks, batch and sequence";
+  CHECK(test::has(sh.passes(plan), slower + "\n"));
+  for (std::string const by : {"speed", "efficiency"})
+    CHECK(test::has(sh.passes(plan + "--prefer " + by),
+                    slower + "; only --prefer " + by + " counts rows within 10% of the best one as equal\n"));
 }
 
 TEST_CASE("plan picks: headings and picks name the policies that a flag asked for") {

@@ -66,9 +66,9 @@ A + after the largest batch or sequence: more may fit; ?: the search took too lo
 In 16 bits, gradients have 4 bytes a parameter if they are summed in fp32: with --accumulation, with offload of the
 parameters, and on several ranks in dp, zs2, zs3 and with --reduction ordered. Otherwise they have 2. On several ranks,
 zs2 and zs3 divide them by the ranks.
-With --prefer speed and efficiency, rows whose predictions are within 10% of the best one count as equal, and the
-simplest of them is picked. The column slower divides the predicted time by the smallest one of all rows with the same
-model, precision, ranks, batch and sequence.
+The column slower divides the predicted time by the smallest one of all rows with the same model, precision, ranks,
+batch and sequence. Only for the pick of --prefer speed and efficiency, rows whose predictions are within 10% of the
+best one count as equal, and the simplest of them is picked.
 +-N% after a prediction is its expected error. If the machine's file has no time of some kind of work, this work is
 guessed: its time is estimated from other work. If more than half of a step is guessed, the error is possibly larger.
 The exit code is 0 if some recipe fits, 5 if none does, 1 if a row could not be planned, and 3 if every recipe
@@ -196,8 +196,12 @@ std::string predictions_text(std::vector<Planned> const& rows, Preference prefer
   if (compared)
     out +=
         "slower: the predicted time divided by the smallest one of all rows with the same model, precision, "
-        "ranks, batch and sequence; rows within " +
-        cli::fixed(100.0 * equal_share, 0) + "% count as equal\n";
+        "ranks, batch and sequence" +
+        (preferred == Preference::speed || preferred == Preference::efficiency
+             ? "; only --prefer " + std::string(preferred == Preference::speed ? "speed" : "efficiency") +
+                   " counts rows within " + cli::fixed(100.0 * equal_share, 0) + "% of the best one as equal"
+             : std::string()) +
+        "\n";
   return out + (guessed
                     ? "~ more than 10% of the step is guessed: the machine's file has no times of this work, "
                       "or none with this number of ranks, so its time is estimated from other work\n"
