@@ -105,17 +105,35 @@ TEST_CASE("plan picks: with several batches a line names the fastest, and with o
   std::string const one = sh.passes(gpt2_on_l4 + "--batch 1 --memory 6GB --json plan.json --search-time 60");
   int const largest = rows_of(sh).at(0).at("largest_batch");
   test::shows(one, R"(\n  --batch [0-9]+ is predicted to be the fastest of the batches 1, 2, 4, .*)" +
-                       std::to_string(largest) + R"(: [0-9,]+ tok/s, [0-9]+% more than the pick\n)");
+                       std::to_string(largest) +
+                       R"(: [0-9,]+ tok/s, ([0-9]+% more than|[0-9.]+ times the rate of) the pick\n)");
   // The hinted batch fits and has this rate.
   std::string const batch =
       test::replaced(test::matches(one, R"(--batch [0-9]+ is predicted)").at(0), " is predicted", "");
   sh.passes(gpt2_on_l4 + "--memory 6GB --no-search --json plan.json " + batch);
-  std::string rate = test::matches(one, R"(: [0-9,]+ tok/s, [0-9]+% more)").at(0);
+  std::string rate = test::matches(one, R"(: [0-9,]+ tok/s, [0-9.]+(%| times))").at(0);
   rate = test::replaced(test::replaced(rate, R"(: ([0-9,]+) tok/s.*)", "$1"), ",", "");
   CHECK(std::stod(rate) ==
         doctest::Approx(picked(sh).at("predicted_tokens_per_sec").get<double>()).epsilon(1e-4));
   sh.passes(gpt2_on_l4 + "--batch 256 --json plan.json --search-time 60",
             R"(\n  none of the batches 1, 2, .* is predicted to be faster by more than 10%\n)");
+}
+
+TEST_CASE("plan picks: a batch is proposed up to 64 times that of the pick, and no larger than an epoch") {
+  Shell const sh;
+  std::string const plan =
+      "plan --machine l4 --model layers=2,heads=2,channels=64 --ranks 1 --precisions bf16 --stages 0 "
+      "--sequence 128 --offloads none --search-time 60 ";
+  auto const line = [&](std::string const& flags, std::string const& tried, std::string const& more) {
+    std::string const out = sh.passes(plan + flags);
+    test::shows(out, R"(\n  --batch [0-9]+ is predicted to be the fastest of the batches )" + tried +
+                         ": [0-9,]+ tok/s, " + more + " the pick\n");
+  };
+  line("--batch 1", "1, 2, 4, 8, 16, 32, 64", "[0-9.]+ times the rate of");
+  line("--batch 3", "1, 2, 4, 8, 16, 32, 64, 128", "[0-9.]+ times the rate of");
+  line("--batch 4 --samples 40 --accumulation 2", "1, 2, 4, 8, 16", "[0-9.]+(% more than| times the rate of)");
+  CHECK(test::has(sh.passes(plan + "--batch 4 --samples 7"),
+                  "\n  none of the batches 1, 2, 4 is predicted to be faster by more than 10%\n"));
 }
 
 TEST_CASE("plan picks: text that is counted in bytes for a model with a large vocabulary gives a note") {

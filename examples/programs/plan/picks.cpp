@@ -154,9 +154,21 @@ std::string epochs_text(Planned const& row, Settings const& settings) {
   return out + "\n";
 }
 
+/// The largest batch that `plan` proposes, divided by the batch of the pick. A step with many more samples
+/// trains differently, so its rate alone is no reason for it.
+constexpr std::int64_t max_batch_growth = 64;
+
+/// Returns a rate in comparison with the rate of the pick: "34% more than the pick", or "2.3 times the rate
+/// of the pick".
+std::string more_text(double ratio) {
+  if (ratio < 2.0) return cli::fixed(100.0 * (ratio - 1.0), 0) + "% more than the pick";
+  return cli::fixed(ratio, ratio < 9.95 ? 1 : 0) + " times the rate of the pick";
+}
+
 /// Returns a line about the batch with the highest predicted rate; "" without predictions, without a search
 /// for the largest batch, and with --global-batch, which the batch would change. Predicts the recommended row
-/// `picked` with the batches 1, 2, 4, ... and the largest one that fits `limit`.
+/// `picked` with the batches 1, 2, 4, ... and the largest one that fits `limit`. Tries no batch above
+/// `max_batch_growth` times the batch of the pick, and none with which a step has more samples than an epoch.
 std::string best_batch_text(Planned const& picked, MemoryLimit const& limit, Settings const& settings) {
   std::int64_t const largest = picked.largest_batch.value;
   auto const now = picked.predicted.tokens_per_second();
@@ -165,9 +177,13 @@ std::string best_batch_text(Planned const& picked, MemoryLimit const& limit, Set
     return fitting(picked, limit, settings,
                    [&](SlotNames&, cli::BatchRelation& split) { split.batch = batch; });
   };
+  cli::BatchRelation const& split = picked.point.split;
+  std::int64_t most = std::min(largest, max_batch_growth * split.batch);
+  if (picked.epoch_samples > 0)
+    most = std::min(most, std::max<std::int64_t>(1, picked.epoch_samples * split.batch / split.global()));
   std::vector<std::int64_t> batches;
-  for (std::int64_t batch = 1; batch < largest; batch *= 2) batches.push_back(batch);
-  batches.push_back(largest);
+  for (std::int64_t batch = 1; batch <= most && batch < largest; batch *= 2) batches.push_back(batch);
+  if (most == largest) batches.push_back(largest);
   double rate = 0.0;
   std::int64_t best = 0;
   cli::Names tried;
@@ -187,8 +203,7 @@ std::string best_batch_text(Planned const& picked, MemoryLimit const& limit, Set
     return "  none" + among + " is predicted to be faster by more than " +
            cli::fixed(100.0 * equal_share, 0) + "%\n";
   return "  --batch " + std::to_string(best) + " is predicted to be the fastest" + among + ": " +
-         cli::grouped(std::llround(rate)) + " tok/s, " + cli::fixed(100.0 * (rate / *now - 1.0), 0) +
-         "% more than the pick\n";
+         cli::grouped(std::llround(rate)) + " tok/s, " + more_text(rate / *now) + "\n";
 }
 
 /// Returns a line with the fastest one of the recommended rows `picks`, which differ in their batches; "" if
