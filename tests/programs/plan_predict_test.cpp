@@ -226,11 +226,27 @@ TEST_CASE(
   Json const document = sh.json("plan.json");
   Json const& row = document.at("rows").at(0);
   std::string const page = test::replaced(sh.text("page.md"), ",", "");
-  CHECK(test::has(page, "| predicted tokens/s | predicted step ms |"));
+  CHECK(test::has(page, "| predicted tokens/s | predicted step ms | predicted slower | status |"));
   char figures[80];
   std::snprintf(figures, sizeof figures, "| %.0f | %.1f |", row.at("predicted_tokens_per_sec").get<double>(),
                 1e3 * row.at("predicted_step_time_s").get<double>());
   CHECK_MESSAGE(test::has(page, figures), figures);
+  // A table has these columns if the file has their fields: --samples gives the time of an epoch.
+  sh.passes(plan +
+            " --recompute none,block --machine l4 --samples 1001 && report plan.json --markdown page.md "
+            "--csv all.csv");
+  Json const both = sh.json("plan.json").at("rows");
+  std::string const wide = test::replaced(sh.text("page.md"), ",", "");
+  CHECK(test::has(wide, " predicted step ms | predicted slower | predicted epoch s | status |"));
+  CHECK(test::has(wide, "Predicted slower is the predicted time of a step divided by the smallest one"));
+  REQUIRE(both.size() == 2);
+  CHECK(both.at(1).at("predicted_slower") > 1.1);
+  for (Json const& one : both) {
+    std::snprintf(figures, sizeof figures, " | %.2f | %.2f | ", one.at("predicted_slower").get<double>(),
+                  one.at("predicted_epoch_time_s").get<double>());
+    CHECK_MESSAGE(test::has(wide, figures), figures);
+  }
+  CHECK(test::has(sh.text("all.csv"), ",predicted_slower,predicted_epoch_time_s,"));
   sh.passes(plan + " && report plan.json --markdown page.md");
   CHECK_FALSE(test::has(sh.text("page.md"), "predicted"));
 }

@@ -19,7 +19,11 @@ namespace reporting {
 namespace {
 
 /// The fields that files of the program `plan` have and result files of `compare` do not have.
-constexpr results::Column plan_columns[] = {{.name = "largest_batch"}, {.name = "longest_sequence"}};
+constexpr results::Column plan_columns[] = {
+    {.name = "largest_batch"},
+    {.name = "longest_sequence"},
+    {.name = "predicted_slower"},
+    {.name = "predicted_epoch_time_s", .title = "predicted epoch", .unit = results::unit::seconds}};
 
 constexpr results::Column const& column_named(std::string_view name) {
   if (results::is_column(name)) return results::columns[results::column_index(name)];

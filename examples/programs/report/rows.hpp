@@ -40,7 +40,8 @@ namespace reporting {
   NUMBER(speedup_uncertainty) NUMBER(scaling_efficiency) NUMBER(first_loss) NUMBER(final_loss) \
   NUMBER(largest_batch) NUMBER(longest_sequence) NUMBER(seed) NUMBER(efficiency) NUMBER(memory_saved_pct) \
   NUMBER(loss_reduction_pct) NUMBER(total_time_s) NUMBER(cpu_time_s) NUMBER(gpu_busy_s) \
-  NUMBER(std_gpu_util_pct) NUMBER(device_limit_mb) NUMBER(nvme_gb_per_s)
+  NUMBER(std_gpu_util_pct) NUMBER(device_limit_mb) NUMBER(nvme_gb_per_s) NUMBER(predicted_slower) \
+  NUMBER(predicted_epoch_time_s)
 // clang-format on
 
 #define TESSERA_NAME(name) name,

@@ -305,8 +305,15 @@ Table plans_table(Inputs const& inputs) {
                   if (!rate || !samples || !tokens || !(*rate > 0.0)) return std::nullopt;
                   return 1e3 * *samples * *tokens / *rate;
                 },
-                1}},
+                1},
+               of(Number::predicted_slower, 2),
+               of(Number::predicted_epoch_time_s)},
               rows, table);
+  if (std::any_of(rows.begin(), rows.end(),
+                  [](Row const* row) { return (*row)[Number::predicted_slower].has_value(); }))
+    table.note +=
+        "Predicted slower is the predicted time of a step divided by the smallest one of all rows with the "
+        "same model, precision, ranks, batch and sequence. ";
   table.columns.push_back({"status", "", false});
   for (std::size_t at = 0; at < rows.size(); ++at) {
     Row const& row = *rows[at];
