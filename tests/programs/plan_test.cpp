@@ -365,3 +365,31 @@ TEST_CASE("plan: wrong models, flags and values are refused") {
   for (std::string const value : {"0", "-1", "x", "nan", "1e6"})
     sh.refuses("plan", "2 | --search-time " + value + " | --search-time | " + value);
 }
+
+TEST_CASE("plan: samples that are records have a line with the cut ones and the padding, as in train") {
+  Plan const sh;
+  std::string json, lines;
+  for (int const length : {0, 1, 5, 50, 100, 400}) {
+    json += "{\"text\": \"" + std::string(length, 'x') + "\"}\n";
+    lines += std::string(length, 'x') + "\n";
+  }
+  sh.write("records.jsonl", json);
+  sh.write("lines.txt", lines);
+  std::string const model = " --model layers=1,heads=1,channels=16 --ranks 1 --data records.jsonl ";
+  std::string const records = "--samples-are records ";
+  std::string const plan = "plan --stages 0 --offloads none --precisions fp32 --no-search" + model;
+  std::string const samples = "records, 2 cut to 65 tokens, 29.3% of all positions padding";
+  std::string const out = sh.passes(plan + records + "--sequence 64");
+  CHECK(test::has(
+      out, "data: records.jsonl, 556 tokens (uint32) in 4 records, 2 too short\nsamples: " + samples + "\n"));
+  CHECK(
+      test::has(sh.passes("train --steps 1 --sequence 64" + model + records), "| samples        " + samples));
+  CHECK(test::has(sh.passes(plan + records + "--sequence 64 --samples 3"),
+                  "\nsamples: records, the first 3, 1 cut to 65 tokens, "));
+  CHECK(test::has(sh.passes(plan + "--samples-are lines --sequence 64 --data lines.txt"),
+                  "\nsamples: lines, 2 cut to 65 tokens, "));
+  CHECK(test::matches(sh.passes(plan + records + "--sequence 64,128"),
+                      "\nsamples: [^\n]+ cut [^\n]+, with --sequence (64|128)")
+            .size() == 2);
+  CHECK_FALSE(test::has(sh.passes(plan + "--sequence 64"), "\nsamples: "));
+}

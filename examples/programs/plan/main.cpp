@@ -305,6 +305,22 @@ std::int64_t text_vocabulary(Settings const& settings, std::optional<cli::DataSe
   return tokenizer ? tokenizer->vocabulary() : 256;
 }
 
+/// Returns a line about the samples for each sequence length of the rows, as `train` describes them: how many
+/// records are cut, and how much padding there is. Returns "" if samples are no records and no lines.
+std::string samples_lines(std::vector<Point> const& points, Settings const& settings, cli::DataSets& data) {
+  if (settings.data.samples_are == SamplesAre::tokens) return {};
+  std::map<std::int64_t, std::string> by_sequence;
+  for (Point const& point : points)
+    if (std::string& text = by_sequence[point.sequence]; text.empty())
+      text = cli::samples_text(data.of(point.model.sizes.vocabulary), settings.data, point.sequence,
+                               settings.samples);
+  std::string out;
+  for (auto const& [sequence, text] : by_sequence)
+    out += "samples: " + text +
+           (by_sequence.size() > 1 ? ", with --sequence " + std::to_string(sequence) : std::string()) + "\n";
+  return out;
+}
+
 /// Returns a note if text is counted in bytes although a model has a vocabulary of longer tokens; ""
 /// otherwise.
 std::string bytes_note(std::vector<Point> const& points, Settings const& settings,
@@ -408,7 +424,9 @@ int run(int argc, char const* const* argv) {
       log << "not applied of " << model.name << "/config.json: " << model.not_applied << "\n";
   if (settings.defaults != "own")
     log << "defaults: " << settings.defaults << ", as published (" << line.origin("--defaults") << ")\n";
-  if (data) log << "data: " << data->first().description() << "\n" << bytes_note(points, settings, *data);
+  if (data)
+    log << "data: " << data->first().description() << "\n"
+        << samples_lines(points, settings, *data) << bytes_note(points, settings, *data);
   log << "limits: " << limit_text << "; the rows show the bytes of the rank that needs the most\n";
   if (settings.times) {
     bool const several =
