@@ -65,6 +65,6 @@ TEST_CASE("compare tokenizer: a missing tokenizer and a missing field are refuse
   sh.refuses("compare",
              "2 | --data text.txt --field body | --field applies only to records, but samples are tokens");
   sh.refuses("compare" + sh.input, R"(
-      4 | --tokenizer nowhere | nowhere: no such folder | tokenizer.json | `hf download openai-community/gpt2 --local-dir gpt2`
+      4 | --tokenizer nowhere | nowhere: no such folder | tokenizer.json | docs/how-to/load-and-save-weights.md has the command that downloads one
       4 | --steps 3 | records.jsonl: line 1 | body)");
 }

@@ -131,7 +131,8 @@ TEST_CASE("plan picks: a batch is proposed up to 64 times that of the pick, and 
   };
   line("--batch 1", "1, 2, 4, 8, 16, 32, 64", "[0-9.]+ times the rate of");
   line("--batch 3", "1, 2, 4, 8, 16, 32, 64, 128", "[0-9.]+ times the rate of");
-  line("--batch 4 --samples 40 --accumulation 2", "1, 2, 4, 8, 16", "[0-9.]+(% more than| times the rate of)");
+  line("--batch 4 --samples 40 --accumulation 2", "1, 2, 4, 8, 16",
+       "[0-9.]+(% more than| times the rate of)");
   CHECK(test::has(sh.passes(plan + "--batch 4 --samples 7"),
                   "\n  none of the batches 1, 2, 4 is predicted to be faster by more than 10%\n"));
 }

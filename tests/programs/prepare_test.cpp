@@ -179,7 +179,7 @@ TEST_CASE("prepare: wrong flags, names and inputs are refused") {
   sh.refuses("prepare", R"(
       2 | a.txt --output x.bin | no tokenizer
       2 | a.txt --thread 2 | unknown flag '--thread', the nearest is --threads
-      4 | a.txt --output x.bin --tokenizer nowhere | nowhere: no such folder | tokenizer.json | `hf download openai-community/gpt2 --local-dir gpt2`)");
+      4 | a.txt --output x.bin --tokenizer nowhere | nowhere: no such folder | tokenizer.json | docs/how-to/load-and-save-weights.md has the command that downloads one)");
   sh.refuses("prepare" + gpt2 + "--output x.bin", R"(
       2 | a.txt --output x.txt | must end in .bin
       2 | - --resume | standard input

@@ -137,7 +137,7 @@ TEST_CASE("train folders: values of config.json that are impossible, absent or c
 TEST_CASE("train folders: a model that is a path without a folder is refused with a way to get the folder") {
   Train const sh;
   std::string const rows = R"(
-      2 | ./gpt2 | FLAG: there is no folder or file './gpt2'; name a folder with config.json and model.safetensors | `hf download openai-community/gpt2 --local-dir gpt2` | docs/how-to/load-and-save-weights.md
+      2 | ./gpt2 | FLAG: there is no folder or file './gpt2'; name a folder with config.json and model.safetensors | docs/how-to/load-and-save-weights.md has the command that downloads one
       2 | models/gpt2/ | FLAG: there is no folder or file 'models/gpt2/'
       2 | .gpt2 | FLAG: there is no folder or file '.gpt2'
       2 | ../runs=3/gpt2 | FLAG: there is no folder or file '../runs=3/gpt2'

@@ -350,11 +350,11 @@ std::shared_ptr<Tokenizer const> Tokenizer::open(std::string const& path, std::s
   std::string only;  // the name of the file, if `path` is a file
   if (!std::filesystem::is_directory(place, code)) {
     if (!is_file(place))
-      throw Error(ErrorKind::data,
-                  files::path_text(path) +
-                      ": no such folder; name one with a tokenizer.json, or vocab.json and merges.txt, or a "
-                      "tokenizer.model, for example one that `hf download openai-community/gpt2 --local-dir "
-                      "gpt2` writes");
+      throw Error(
+          ErrorKind::data,
+          files::path_text(path) +
+              ": no such folder; name one with a tokenizer.json, or vocab.json and merges.txt, or a "
+              "tokenizer.model (docs/how-to/load-and-save-weights.md has the command that downloads one)");
     only = place.filename().string();
     place = place.has_parent_path() ? place.parent_path() : Path(".");
   }

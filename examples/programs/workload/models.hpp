@@ -245,8 +245,9 @@ inline ModelChoice model_choice(std::string const& flag, std::string const& text
   if (detail::is_folder(text) || detail::is_file(text)) return detail::folder_choice(flag, text);
   if (text.starts_with('.') || text.find('/') != std::string::npos)  // no name and no sizes have a slash
     refuse(flag + ": there is no folder or file " + in_quotes(text) +
-           "; name a folder with config.json and model.safetensors, for example one that `hf download "
-           "openai-community/gpt2 --local-dir gpt2` writes (docs/how-to/load-and-save-weights.md)");
+           "; name a folder with config.json and model.safetensors (docs/how-to/load-and-save-weights.md has "
+           "the "
+           "command that downloads one)");
   if (text.find('=') != std::string::npos) return detail::sizes_choice(flag, text);
   Names all = model_names(/*runnable_only=*/true);
   std::string const near = nearest(text, all);
