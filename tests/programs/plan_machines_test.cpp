@@ -61,11 +61,12 @@ TEST_CASE(
        {"--model llama-2-7b --ranks 1,4 --sequence 4096 --batch 1", "--model opt-1.3b --ranks 4 --batch 2",
         "--model gpt2-xl --ranks 2 --batch 2 --sequence 1024"}) {
     std::string const plan =
-        "plan --device cuda --memory 500GB --precisions bf16,fp32 --stages 0,1,2,3 --no-search --brief "
+        "plan --device cuda --precisions bf16,fp32 --stages 0,1,2,3 --no-search --brief "
         "--offloads none,cpu_optimizer --json plan.json " +
         recipes + " --machine ";
     auto const seconds = [&](std::string const& machine) {
-      sh.passes(plan + machine);
+      int const code = sh.run(plan + machine).code;
+      CHECK((code == 0 || code == 5));  // rows that do not fit are predicted too
       std::vector<double> all;
       Json const rows = sh.json("plan.json").at("rows");
       for (Json const& row : rows) all.push_back(row.at("predicted_step_time_s"));
