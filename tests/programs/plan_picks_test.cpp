@@ -213,6 +213,9 @@ TEST_CASE("plan picks: rows without a prediction are counted, and rows that are 
   std::string const several = sh.passes(plan + "--gpus 1,2 --offloads none,nvme --prefer speed");
   CHECK(test::has(several, measure + "--ranks 1,2 --nvme-path FOLDER on"));
   CHECK(test::matches(several, "info --measure").size() == 1);
+  CHECK(test::has(
+      sh.passes(test::replaced(plan, "h200", "h100-sxm") + "--gpus 16 --hosts 2 --offloads none,nvme"),
+      measure + "--ranks 8 --nvme-path FOLDER on"));
   std::string const none = sh.passes(plan + "--gpus 1 --offloads nvme --prefer speed");
   CHECK(test::has(
       none, "; to get times, run info --measure FILE --device cuda --precisions bf16 --ranks 1 --nvme"));

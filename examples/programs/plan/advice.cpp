@@ -152,7 +152,7 @@ std::string measuring_text(std::vector<Planned const*> const& rows) {
   bool on_nvme = false;
   for (Planned const* row : rows) {
     precisions.emplace_back(row->point.recipe.names.precision);
-    ranks.push_back(std::to_string(row->point.world()));
+    ranks.push_back(std::to_string(row->predicted.ranks_of_host));
     on_nvme |= row->on(Tier::nvme) > 0;
   }
   return "run info --measure FILE --device " + std::string(rows.front()->point.recipe.names.device) +

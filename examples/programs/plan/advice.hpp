@@ -49,8 +49,9 @@ std::string picked_text(Planned const& row);
 /// rows that other preferences would choose.
 std::string advice_text(std::vector<Planned> const& rows, Planned const& picked, Preference preferred);
 
-/// Returns the commands that measure the times of the steps of `rows` and plan with them: "run info --measure
-/// FILE --device cuda --precisions bf16 --ranks 1 on such a machine, then plan --machine FILE".
+/// Returns the commands that measure the times of the steps of `rows` on one host, and that plan with them:
+/// "run info --measure FILE --device cuda --precisions bf16 --ranks 1 on such a machine, then plan --machine
+/// FILE".
 std::string measuring_text(std::vector<Planned const*> const& rows);
 
 /// Returns the text "predicted, +-N%" with the expected error of a prediction. If more than half of the step

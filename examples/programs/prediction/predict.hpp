@@ -118,6 +118,7 @@ struct Prediction {
   std::string reason;            ///< the reason if there is no prediction
   bool lacks_times = false;      ///< the reason is that the machine's file has no times of an entry
   std::int64_t tokens = 0;       ///< tokens of a step over all ranks
+  int ranks_of_host = 0;         ///< the number of ranks on each host
   /// the expected error of `step_s` in percent, if no more than half of the step is guessed
   double error_pct = 0;
   /// The times of collectives were computed from the data sheet of the link between the devices.
@@ -140,6 +141,7 @@ inline Prediction predict(Point const& point, TrainerOptions const& options, Mac
                           int hosts = 1) {
   Prediction prediction;
   prediction.tokens = point.split.global() * point.sequence;
+  prediction.ranks_of_host = point.world() / hosts;
   if (point.refusal || !point.model.built) {
     prediction.reason = point.refusal.value_or("the model cannot be made");
     return prediction;
