@@ -228,9 +228,8 @@ std::string picked_text(Planned const& row) {
 
 std::string advice_text(std::vector<Planned> const& rows, Planned const& picked, Preference preferred) {
   bool const is_rated = picked.predicted.tokens_per_second().has_value();
-  bool const by_rate = preferred == Preference::speed || preferred == Preference::efficiency;
-  std::string out =
-      by_rate && !is_rated ? unknown_speed_text(picked, preferred) : reason_text(rows, picked, preferred);
+  std::string out = compares_rates(preferred) && !is_rated ? unknown_speed_text(picked, preferred)
+                                                           : reason_text(rows, picked, preferred);
   if (preferred == Preference::simple) return out;
   std::string const of = family(picked.point);
   std::set<int> stages;

@@ -22,6 +22,11 @@ enum class Preference {
   efficiency  ///< most predicted tokens per second for each byte of device memory
 };
 
+/// Returns whether a preference compares predicted rates.
+constexpr bool compares_rates(Preference preferred) {
+  return preferred == Preference::speed || preferred == Preference::efficiency;
+}
+
 /// If the predictions of two rows differ by less than this fraction, they count as equal. The expected error
 /// of one prediction is larger (Prediction::error_pct), but rows on the same machine have similar errors, so
 /// these largely cancel when two rows are compared.

@@ -174,7 +174,6 @@ std::string predictions_text(std::vector<Planned> const& rows, Preference prefer
   bool guessed = false, compared = false;
   std::map<std::string, cli::Names> by_reason;
   std::vector<Planned const*> to_measure;
-  bool const by_rate = preferred == Preference::speed || preferred == Preference::efficiency;
   for (Planned const& row : rows) {
     guessed = guessed || row.predicted.guesses_much();
     compared = compared || row.slower.has_value();
@@ -182,7 +181,7 @@ std::string predictions_text(std::vector<Planned> const& rows, Preference prefer
       by_reason[row.predicted.reason].push_back(row.point.experiment);
     // If no row of a family can be picked by its rate, the lines below the pick have the command.
     if (row.is_planned() && row.predicted.lacks_times && row.same_program_as.empty() &&
-        !(by_rate && !pick(rows, family(row.point), preferred)))
+        !(compares_rates(preferred) && !pick(rows, family(row.point), preferred)))
       to_measure.push_back(&row);
   }
   for (auto const& [reason, names] : by_reason)
@@ -197,7 +196,7 @@ std::string predictions_text(std::vector<Planned> const& rows, Preference prefer
     out +=
         "slower: the predicted time divided by the smallest one of all rows with the same model, precision, "
         "ranks, batch and sequence" +
-        (preferred == Preference::speed || preferred == Preference::efficiency
+        (compares_rates(preferred)
              ? "; only --prefer " + std::string(preferred == Preference::speed ? "speed" : "efficiency") +
                    " counts rows within " + cli::fixed(100.0 * equal_share, 0) + "% of the best one as equal"
              : std::string()) +
