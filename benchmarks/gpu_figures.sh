@@ -108,7 +108,8 @@ for part in "$@"; do
       unset NCCL_MAX_CTAS
       ;;
     published-1)
-      rows zero-stages-gpt2 "@$experiments/zero-stages-gpt2.flags" --steps 100
+      # The recorder of power needs two seconds in each of the three repeats.
+      rows zero-stages-gpt2 "@$experiments/zero-stages-gpt2.flags" --steps 100 --min-time 7
       rows zero-stages-shapes "@$experiments/zero-stages-shapes.flags" --min-time 1
       ;;
     published-3)
@@ -119,7 +120,8 @@ for part in "$@"; do
       rows zero2-large-offload "@$experiments/zero3-large-offload.flags" --stages 2 --offloads cpu_optimizer
       # The publication has no row of the next two, so a tenth of the samples and few steps are enough.
       rows zero3-large-offload "@$experiments/zero3-large-offload.flags" --stages 3 --offloads cpu_full --samples 100
-      rows zero3-wished "@$experiments/zero3-wished.flags" --steps 2 --warmup 1 --nvme-path "$nvme"
+      rows zero3-wished "@$experiments/zero3-wished.flags" --steps 2 --warmup 1 --initial-loss-scale 4096 \
+        --nvme-path "$nvme"
       ;;
     published-5)
       rows stage-sweep "@$experiments/stage-sweep.flags" --min-time 1
