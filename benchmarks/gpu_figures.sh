@@ -5,7 +5,7 @@
 # .csv and prints one line per row. The parts alone and ctas only print lines.
 # Parts: sizes, precisions, stages, memory, ranks (two GPUs), alone and ctas (two GPUs), predictions (two GPUs, about 100 s),
 # drift, start. Parts with the runs of published comparisons for docs/results: published-1, published-3, published-3-offload,
-# published-5, published-5-ranks (two GPUs), published-5-offload and published-5-large. The parts published-3-offload,
+# published-4 (two GPUs, three minutes), published-5, published-5-ranks (two GPUs), published-5-offload and published-5-large. The parts published-3-offload,
 # published-5-offload and published-5-large use a disk (TESSERA_NVME, default OUT). The last one needs a host with 256 GB and a
 # disk with 40 GB.
 # TESSERA_DEVICE=cpu tests a part on the CPU. The part predictions times the collectives of this machine and writes them to
@@ -108,8 +108,8 @@ for part in "$@"; do
       unset NCCL_MAX_CTAS
       ;;
     published-1)
-      # The recorder of power needs two seconds in each of the three repeats.
-      rows zero-stages-gpt2 "@$experiments/zero-stages-gpt2.flags" --steps 100 --min-time 7
+      # With --min-time 3 of the file, each repeat is long enough to measure the power.
+      rows zero-stages-gpt2 "@$experiments/zero-stages-gpt2.flags" --steps 100
       rows zero-stages-shapes "@$experiments/zero-stages-shapes.flags" --min-time 1
       ;;
     published-3)
@@ -118,10 +118,14 @@ for part in "$@"; do
       ;;
     published-3-offload)
       rows zero2-large-offload "@$experiments/zero3-large-offload.flags" --stages 2 --offloads cpu_optimizer
-      # The publication has no row of the next two, so a tenth of the samples and few steps are enough.
+      # The publication has no row of the next two, so a tenth of the samples and few steps are enough. With a larger
+      # loss scale, gradients overflow in timed steps, which then skip their update.
       rows zero3-large-offload "@$experiments/zero3-large-offload.flags" --stages 3 --offloads cpu_full --samples 100
       rows zero3-wished "@$experiments/zero3-wished.flags" --steps 2 --warmup 1 --initial-loss-scale 4096 \
         --nvme-path "$nvme"
+      ;;
+    published-4)
+      rows zero2-two-h100 "@$experiments/zero2-two-h100.flags" --learning-rate 1e-4 --min-time 180
       ;;
     published-5)
       rows stage-sweep "@$experiments/stage-sweep.flags" --min-time 1
@@ -140,8 +144,8 @@ for part in "$@"; do
     published-5-large)
       rows offload-sweep-7b "@$experiments/offload-sweep.flags" --models llama-2-7b --steps 3 --warmup 1 --min-time 1 \
         --nvme-path "$nvme"
-      rows offload-sweep-13b "@$experiments/offload-sweep.flags" --models llama-2-13b --offloads none,cpu_optimizer,cpu_full \
-        --steps 3 --warmup 1 --min-time 1
+      rows offload-sweep-13b "@$experiments/offload-sweep.flags" --models llama-2-13b --steps 2 --warmup 1 --min-time 1 \
+        --nvme-path "$nvme"
       ;;
     predictions)
       "$bin/info" --measure "$out/two.json" --device "$device" --ranks 1,2 --precisions bf16 --measure-time 1

@@ -37,9 +37,9 @@ struct Figure {
   enum class Epochs { any, of_samples, all } epochs = Epochs::any;
   /// the column with the standard deviation of our value over repeats, in the unit of `field`
   char const* deviation = nullptr;
-  int element = -1;               ///< the element of `field` if this is an array
-  bool planned_per_rank = false;  ///< whether the planned value of all ranks is divided by their number
-  bool planned_for_one = false;   ///< whether the planned value is comparable only for one rank
+  int element = -1;  ///< the element of `field` if this is an array
+  /// how the planned value becomes comparable: unchanged, divided by the number of ranks, or multiplied by it
+  enum class Planned { as_it_is, per_rank, of_all_ranks } plan = Planned::as_it_is;
 };
 
 // Converts our unit MB (2^20 bytes) to the unit GB (10^9 bytes), which the publications use.
@@ -59,7 +59,7 @@ constexpr auto figures = std::to_array<Figure>({
      .factor = 1.0,
      .decimals = 0,
      .planned = predicted_rate,
-     .planned_per_rank = true},
+     .plan = Figure::Planned::per_rank},
     {.name = "speedup_over_one",
      .header = "speed-up",
      .field = "scaling_efficiency",
@@ -114,7 +114,7 @@ constexpr auto figures = std::to_array<Figure>({
      .factor = decimal_gb,
      .decimals = 1,
      .planned = "planned_host_mem_mb",
-     .planned_for_one = true},
+     .plan = Figure::Planned::of_all_ranks},
     {.name = "gpu_util_pct", .header = "GPU %", .field = "avg_gpu_util_pct", .factor = 1.0, .decimals = 1},
     {.name = "peak_power_w_gpu0",
      .header = "peak W, GPU 0",
@@ -202,9 +202,11 @@ std::optional<double> ours(Row const& row, Row const& of, Figure const& figure) 
   if (!value->is_number()) return std::nullopt;
   double const ranks = row.at("world").get<double>();
   double const number = value->get<double>() * figure.factor;
-  if (!ran && figure.planned_for_one && ranks > 1.0) return std::nullopt;
-  if (!ran && figure.planned_per_rank) return number / ranks;
-  return figure.by == Figure::By::ranks ? number * ranks : number;
+  if (!ran && figure.plan == Figure::Planned::per_rank) return number / ranks;
+  // The publication counts all memory of the process, so a plan without offloaded state is not comparable.
+  if (!ran && figure.plan == Figure::Planned::of_all_ranks && number == 0.0) return std::nullopt;
+  bool const sums = !ran && figure.plan == Figure::Planned::of_all_ranks;
+  return sums || figure.by == Figure::By::ranks ? number * ranks : number;
 }
 
 /// Returns `rows` with scaling efficiencies relative to one rank. A completed row keeps its value if another

@@ -142,6 +142,13 @@ TEST_CASE("a row that did not run has its planned memory and its predicted rate 
   row["model"] = "llama-2-7b";
   row["world"] = 4;
   CHECK(holds(cli::published_text({row}, {"stage-sweep-7b"}, "", {}), "11400  (15000)"));
+  // The published host memory is of the whole machine, so the plan of a rank is multiplied by their number.
+  row["model"] = "llama-2-70b";
+  row["world"] = 8;
+  row["sharding"] = "zs3";
+  row["offload"] = "cpu_optimizer";
+  row["planned_host_mem_mb"] = 1000.0;  // 1.05 GB
+  CHECK(holds(cli::published_text({row}, {"large-models"}, "", {}), "180  (8.4)"));
 }
 
 TEST_CASE("rows that did not run have the speed-up of their predicted rates in brackets") {
