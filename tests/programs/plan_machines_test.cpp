@@ -290,7 +290,7 @@ TEST_CASE("machines: report shows the planned memory and the predicted speed nex
   sh.passes("report large.json --markdown page.md");
   test::shows(sh.text("page.md"), R"(
       Planned is the planned memory or the predicted speed of a row that did not run
-      Cannot be: zs3.*: 72 GB on each of eight
+      Cannot be: offload none: 72 GB on each of eight
       \| figure \| published \| \+- \| ours \| \+- ours \| ratio \| planned \|
       \| large-models \| .* \| peak GB \| 72 \| - \| - \| - \| - \| [0-9.]+ \|)");
 

@@ -166,15 +166,23 @@ std::vector<std::size_t> varying_dimensions(RowList const& rows, Inputs const& i
 
 std::string common_label(RowList const& group, std::vector<std::size_t> const& varying,
                          Inputs const& inputs) {
-  cli::Names parts;
+  cli::Names parts, defaults;
+  bool has_setting = false;  // whether a part is a setting of the recipe, so not only the source
   for (std::size_t const at : varying) {
     Dimension const& dimension = dimensions()[at];
     std::string const value = dimension.value(*group.front(), inputs);
-    bool const same = std::all_of(group.begin(), group.end(),
-                                  [&](Row const* row) { return dimension.value(*row, inputs) == value; });
-    std::string phrase = same ? dimension.phrase(*group.front(), inputs) : std::string();
-    if (!phrase.empty()) parts.push_back(std::move(phrase));
+    if (std::any_of(group.begin(), group.end(),
+                    [&](Row const* row) { return dimension.value(*row, inputs) != value; }))
+      continue;
+    std::string phrase = dimension.phrase(*group.front(), inputs);
+    if (!phrase.empty()) {
+      parts.push_back(std::move(phrase));
+      has_setting = has_setting || at > 0;
+    } else if (!value.empty()) {
+      defaults.push_back(std::string(dimension.header) + " " + value);
+    }
   }
+  if (!has_setting) parts.insert(parts.end(), defaults.begin(), defaults.end());
   return cli::joined(parts, " ");
 }
 
@@ -205,14 +213,7 @@ std::string Labels::of(Row const& row) const {
   return found != counts_.end() && found->second > 1 ? label + " (" + name + ")" : label;
 }
 
-std::string Labels::parts_of(Row const& row) const {
-  cli::Names parts;
-  for (std::size_t const at : varying_) {
-    std::string part = dimensions()[at].phrase(row, material_);
-    if (!part.empty()) parts.push_back(std::move(part));
-  }
-  return cli::joined(parts, " ");
-}
+std::string Labels::parts_of(Row const& row) const { return common_label({&row}, varying_, material_); }
 
 void name_sources(std::vector<Source>& sources) {
   namespace fs = std::filesystem;

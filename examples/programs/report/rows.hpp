@@ -188,7 +188,8 @@ std::vector<Dimension> const& dimensions();
 /// Returns the indices of the dimensions in which the rows differ. A row without a value does not count as
 /// different, because older files lack some values.
 std::vector<std::size_t> varying_dimensions(RowList const& rows, Inputs const& inputs);
-/// Returns a label with the values that all rows of a group have in common in the given dimensions.
+/// Returns a label with the values that all rows of a group have in common in the given dimensions. Defaults
+/// such as "offload none" are in the label only if it would have no other setting.
 std::string common_label(RowList const& group, std::vector<std::size_t> const& varying, Inputs const& inputs);
 
 /// Returns whether two rows ran the same schedule over the same buffers. If so, a difference between their

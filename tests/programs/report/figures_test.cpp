@@ -154,6 +154,25 @@ TEST_CASE("report: what one source alone says does not tell rows apart, what two
   CHECK(Labels(rows, inputs).of(*rows[1]) == "zs1_2");
 }
 
+TEST_CASE("report: a row with defaults only is named by its defaults") {
+  Inputs inputs = material_of({row_of("zs3", 1.0, 1.0, 1.0), row_of("zs3", 2.0, 1.0, 1.0)});
+  inputs.rows[0][Word::offload] = "none";
+  inputs.rows[1][Word::offload] = "cpu_optimizer";
+  RowList const rows = ok_rows(inputs.rows);
+  CHECK(Labels(rows, inputs).of(*rows[0]) == "offload none");
+  CHECK(Labels(rows, inputs).of(*rows[1]) == "offload cpu_optimizer");
+  inputs.rows[1][Word::sharding] = "zs2";
+  CHECK(Labels(rows, inputs).of(*rows[0]) == "zs3");
+  // The name of a source is not a setting.
+  inputs.rows[1][Word::sharding] = "zs3";
+  inputs.sources = {Source(), Source()};
+  inputs.sources[0].label = "first";
+  inputs.sources[1].label = "second";
+  inputs.rows[1].source = 1;
+  CHECK(Labels(rows, inputs).of(*rows[0]) == "first offload none");
+  CHECK(Labels(rows, inputs).of(*rows[1]) == "second offload cpu_optimizer");
+}
+
 TEST_CASE("report: panels have a dozen bars, and say which rows are left out") {
   std::vector<Row> rows;
   for (int at = 0; at < 60; ++at) {

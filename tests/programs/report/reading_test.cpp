@@ -375,7 +375,7 @@ TEST_CASE("report: files without verdicts get the verdicts of compare, also with
   Inputs const inputs = read(folder.path / "rows.json");
   std::string text;
   for (std::string const& line : verdict(inputs)) text += line + "\n";
-  CHECK(text.find("Least device and host memory: 50.00 MB a rank: a.") != text.npos);
+  CHECK(text.find("Least device and host memory: 50.00 MB a rank: offload none.") != text.npos);
   CHECK(frontier({&inputs.rows[0], &inputs.rows[1]}).size() == 1);
 }
 
