@@ -5,9 +5,9 @@
 # .csv and prints one line per row. The parts alone and ctas only print lines.
 # Parts: sizes, precisions, stages, memory, ranks (two GPUs), alone and ctas (two GPUs), predictions (two GPUs, about 100 s),
 # drift, start. Parts with the runs of published comparisons for docs/results: published-1, published-3, published-3-offload,
-# published-4 (two GPUs, three minutes), published-5, published-5-ranks (two GPUs), published-5-offload and published-5-large. The parts published-3-offload,
-# published-5-offload and published-5-large use a disk (TESSERA_NVME, default OUT). The last one needs a host with 256 GB and a
-# disk with 40 GB.
+# published-4 (two GPUs, three minutes), published-5, published-5-ranks (two GPUs), published-5-offload and published-5-large.
+# The parts published-3-offload, published-5-offload and published-5-large use a disk (TESSERA_NVME, default OUT). The last
+# one needs a host with 256 GB and a disk with 40 GB.
 # TESSERA_DEVICE=cpu tests a part on the CPU. The part predictions times the collectives of this machine and writes them to
 # OUT/two.json. Then it compares 18 rows with predictions from TESSERA_MACHINE (default h200).
 # The part drift reads these variables: TESSERA_SEEDS (default "1 2 3 4 5") and TESSERA_STEPS (default 100).
@@ -108,7 +108,7 @@ for part in "$@"; do
       unset NCCL_MAX_CTAS
       ;;
     published-1)
-      # With --min-time 3 of the file, each repeat is long enough to measure the power.
+      # The file has --min-time 3, so each repeat is long enough to measure the power.
       rows zero-stages-gpt2 "@$experiments/zero-stages-gpt2.flags" --steps 100
       rows zero-stages-shapes "@$experiments/zero-stages-shapes.flags" --min-time 1
       ;;
@@ -118,9 +118,9 @@ for part in "$@"; do
       ;;
     published-3-offload)
       rows zero2-large-offload "@$experiments/zero3-large-offload.flags" --stages 2 --offloads cpu_optimizer
-      # The publication has no row of the next two, so a tenth of the samples and few steps are enough. With a larger
-      # loss scale, gradients overflow in timed steps, which then skip their update.
+      # The publication has no row of the next two, so a tenth of the samples and few steps are enough.
       rows zero3-large-offload "@$experiments/zero3-large-offload.flags" --stages 3 --offloads cpu_full --samples 100
+      # With a larger loss scale, gradients overflow in timed steps, which then skip their update.
       rows zero3-wished "@$experiments/zero3-wished.flags" --steps 2 --warmup 1 --initial-loss-scale 4096 \
         --nvme-path "$nvme"
       ;;

@@ -167,7 +167,7 @@ std::vector<std::size_t> varying_dimensions(RowList const& rows, Inputs const& i
 std::string common_label(RowList const& group, std::vector<std::size_t> const& varying,
                          Inputs const& inputs) {
   cli::Names parts, defaults;
-  bool has_setting = false;  // whether a part is a setting of the recipe, so not only the source
+  bool has_setting = false;  // whether a part is a setting of the run, and not only the source
   for (std::size_t const at : varying) {
     Dimension const& dimension = dimensions()[at];
     std::string const value = dimension.value(*group.front(), inputs);
@@ -177,7 +177,7 @@ std::string common_label(RowList const& group, std::vector<std::size_t> const& v
     std::string phrase = dimension.phrase(*group.front(), inputs);
     if (!phrase.empty()) {
       parts.push_back(std::move(phrase));
-      has_setting = has_setting || at > 0;
+      has_setting = has_setting || at > 0;  // dimension 0 is the source
     } else if (!value.empty()) {
       defaults.push_back(std::string(dimension.header) + " " + value);
     }

@@ -203,7 +203,8 @@ std::optional<double> ours(Row const& row, Row const& of, Figure const& figure) 
   double const ranks = row.at("world").get<double>();
   double const number = value->get<double>() * figure.factor;
   if (!ran && figure.plan == Figure::Planned::per_rank) return number / ranks;
-  // The publication counts all memory of the process, so a plan without offloaded state is not comparable.
+  // The publication counts the memory of the whole machine, so a plan without offloaded state is not
+  // comparable.
   if (!ran && figure.plan == Figure::Planned::of_all_ranks && number == 0.0) return std::nullopt;
   bool const sums = !ran && figure.plan == Figure::Planned::of_all_ranks;
   return sums || figure.by == Figure::By::ranks ? number * ranks : number;

@@ -149,6 +149,8 @@ TEST_CASE("a row that did not run has its planned memory and its predicted rate 
   row["offload"] = "cpu_optimizer";
   row["planned_host_mem_mb"] = 1000.0;  // 1.05 GB
   CHECK(holds(cli::published_text({row}, {"large-models"}, "", {}), "180  (8.4)"));
+  row["planned_host_mem_mb"] = 0.0;  // a plan without offloaded state is not the memory of a machine
+  CHECK_FALSE(holds(cli::published_text({row}, {"large-models"}, "", {}), "(0.0)"));
 }
 
 TEST_CASE("rows that did not run have the speed-up of their predicted rates in brackets") {
