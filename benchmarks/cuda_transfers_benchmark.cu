@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Measures copies between the GPU and pinned host memory, in each direction and in both at once, and copies
-// within the GPU. For host copies, bytes/s counts the bytes in all directions. For copies within the GPU,
-// bytes/s and of_copy count both reads and writes.
+// Measures copies between the GPU and pinned host memory, in each direction and in both at once, copies
+// within the GPU, and the allocation of zeroed pinned host memory, by Tessera and by cudaMallocHost. For host
+// copies, bytes/s counts the bytes in all directions. For copies within the GPU, bytes/s and of_copy count
+// both reads and writes.
+#include <chrono>
 #include <cstdint>
+#include <cstring>
 #include <string>
 
 #include "cuda_benchmark.cuh"
@@ -11,6 +14,7 @@ namespace {
 
 namespace ts = tessera;
 using gpu::require;
+using Clock = std::chrono::steady_clock;
 
 enum class Direction { up, down, both };
 
@@ -80,6 +84,27 @@ void on_device(benchmark::State& state, std::int64_t bytes) {
   });
 }
 
+/// Measures how long it takes to allocate and free `bytes` bytes of pinned memory by map() and
+/// unmap(address).
+void pin(benchmark::State& state, std::int64_t bytes, auto map, auto unmap) {
+  gpu::guarded(state, [&] {
+    gpu::machine();
+    double freeing = 0;
+    for (auto _ : state) {
+      auto const begin = Clock::now();
+      auto* const memory = map();
+      auto const mapped = Clock::now();
+      unmap(memory);
+      freeing += std::chrono::duration<double>(Clock::now() - mapped).count();
+      state.SetIterationTime(std::chrono::duration<double>(mapped - begin).count());
+    }
+    using benchmark::Counter;
+    state.counters["bytes/s"] =
+        Counter(static_cast<double>(bytes * state.iterations()), Counter::kIsRate, Counter::OneK::kIs1024);
+    state.counters["free_s"] = Counter(freeing, Counter::kAvgIterations);
+  });
+}
+
 void register_all() {
   gpu::add_rates<>();
   auto const one = [](std::string const& name, auto run) {
@@ -95,6 +120,22 @@ void register_all() {
   for (std::int64_t const mib : {256, 1024})  // larger than the L2 cache
     one("device_to_device/" + std::to_string(mib) + "MiB",
         [=](benchmark::State& state) { on_device(state, mib << 20); });
+  std::int64_t const bytes = std::int64_t{4} << 30;
+  one("pin/4GiB", [=](benchmark::State& state) {
+    using Memory = ts::cuda::PinnedMemory;
+    pin(
+        state, bytes, [=] { return Memory::map(bytes); },
+        [=](std::byte* memory) { Memory::unmap(memory, bytes); });
+  });
+  one("pin/4GiB/cudaMallocHost", [=](benchmark::State& state) {
+    auto const map = [=] {
+      void* memory = nullptr;
+      require(cudaMallocHost(&memory, static_cast<std::size_t>(bytes)), "cudaMallocHost");
+      std::memset(memory, 0, static_cast<std::size_t>(bytes));
+      return memory;
+    };
+    pin(state, bytes, map, [](void* memory) { require(cudaFreeHost(memory), "cudaFreeHost"); });
+  });
 }
 
 }  // namespace

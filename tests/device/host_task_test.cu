@@ -116,7 +116,7 @@ TEST_CASE("GPU: host tasks stand between copies down and up, in graphs and witho
 
 TEST_CASE("GPU: pinned memory of any size begins where a disk reads it") {
   TESSERA_NEEDS_GPU();
-  std::vector<OffloadArena<Cuda>> arenas;  // all exist at once, so that small arenas share pinned memory
+  std::vector<OffloadArena<Cuda>> arenas;
   for (std::int64_t bytes = 1; bytes <= std::int64_t{1} << 22; bytes = bytes * 3 + 512) {
     arenas.emplace_back(bytes);
     arenas.emplace_back(bytes);

@@ -2,12 +2,20 @@
 // Tests operators on memory that occurs only with GPUs: pinned host memory, and arrays of more than 2^31
 // elements.
 #include <algorithm>
+#include <array>
+#include <cerrno>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <cuda_runtime.h>
 #include <limits>
+#include <string>
+#include <sys/mman.h>
+#include <sys/types.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <vector>
 
 #include <doctest/doctest.h>
 
@@ -51,6 +59,70 @@ TEST_CASE("GPU: copy reaches pinned host memory in both directions") {
   gpu.finish();
   CHECK(reference::same_bits(device.back().values, values.values));
   CHECK(std::memcmp(first + n, first, static_cast<std::size_t>(n) * sizeof(float)) == 0);
+}
+
+TEST_CASE("GPU: pinned host memory is zero, aligned to disk_block, and has one address for all GPUs") {
+  TESSERA_NEEDS_GPU();
+  int devices = 0, current = 0;
+  cuda::require(cudaGetDeviceCount(&devices), "cudaGetDeviceCount");
+  cuda::require(cudaGetDevice(&current), "cudaGetDevice");
+  std::int64_t const large = 3 * cuda::part_of_pages + 4096;
+  for (std::int64_t const bytes : {std::int64_t{100}, large, large}) {
+    CAPTURE(bytes);
+    std::byte* base = nullptr;
+    std::size_t size = 0;
+    {
+      Arena<cuda::PinnedMemory> pinned(bytes);
+      base = pinned.base();
+      size = static_cast<std::size_t>(pinned.bytes());
+      CHECK(reinterpret_cast<std::uintptr_t>(base) % disk_block == 0);
+      CHECK(std::all_of(base, base + size, [](std::byte value) { return value == std::byte{0}; }));
+      for (int device = 0; device < devices; ++device)
+        for (std::byte* const at : {base, base + size / 2, base + size - 1}) {
+          CAPTURE(device);
+          cuda::require(cudaSetDevice(device), "cudaSetDevice");
+          cudaPointerAttributes about{};
+          cuda::require(cudaPointerGetAttributes(&about, at), "cudaPointerGetAttributes");
+          CHECK(about.type == cudaMemoryTypeHost);
+          CHECK(about.devicePointer == at);
+          cuda::require(cudaMemset(at, 7 + device, 1), "cudaMemset");  // a GPU writes to the memory
+          cuda::require(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+          CHECK(*at == static_cast<std::byte>(7 + device));
+        }
+    }  // another GPU can be current when the memory is freed
+    cuda::require(cudaSetDevice(current), "cudaSetDevice");
+    cudaPointerAttributes about{};
+    cuda::require(cudaPointerGetAttributes(&about, base), "cudaPointerGetAttributes");
+    CHECK(about.type == cudaMemoryTypeUnregistered);
+    std::vector<unsigned char> pages((size + 4095) / 4096);
+    CHECK(::mincore(base, size, pages.data()) == -1);  // the memory is not mapped any more
+  }
+}
+
+TEST_CASE("GPU: pinned host memory is not in a child process") {
+  TESSERA_NEEDS_GPU();
+  Arena<cuda::PinnedMemory> pinned(1 << 20);
+  pid_t const child = ::fork();
+  if (child == 0) {
+    std::array<unsigned char, 256> pages{};
+    ::_exit(::mincore(pinned.base(), 1 << 20, pages.data()) == -1 && errno == ENOMEM ? 0 : 1);
+  }
+  REQUIRE(child > 0);
+  int status = -1;
+  CHECK(::waitpid(child, &status, 0) == child);
+  CHECK(status == 0);
+}
+
+TEST_CASE("GPU: more pinned host memory than the host has is refused") {
+  TESSERA_NEEDS_GPU();
+  std::string said;
+  try {
+    Arena<cuda::PinnedMemory> const pinned(std::int64_t{1} << 50);
+  } catch (Error const& error) {
+    CHECK(error.kind() == ErrorKind::out_of_memory);
+    said = error.what();
+  }
+  CHECK(said.find("cannot pin 1125899906842624 bytes of host memory, because only ") != said.npos);
 }
 
 TEST_CASE("GPU: elementwise operations reach elements beyond the 2^31st") {

@@ -7,12 +7,14 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <cuda_runtime.h>
 #include <string>
+#include <sys/mman.h>
 
 #include "tessera/backend/cuda/runtime/budget.hpp"
+#include "tessera/backend/cuda/runtime/device.cuh"
 #include "tessera/backend/cuda/runtime/error.cuh"
+#include "tessera/backend/cuda/runtime/pages.hpp"
 #include "tessera/core/place.hpp"
 #include "tessera/tensor/arena.hpp"
 
@@ -77,30 +79,61 @@ struct DeviceMemory {
 
 /// Allocates pinned host memory for an arena. The GPU reads and writes it at the same addresses as the host.
 /// The memory begins at a multiple of `granularity`, because file I/O that bypasses the kernel's page cache
-/// requires this. CUDA aligns small blocks to only 512 bytes. So `map` allocates a larger block, returns an
-/// aligned address in it, and stores the address of the block right before the returned address.
+/// requires this. `map` returns zeroed memory with huge pages if the system has them. It does not use
+/// cudaMallocHost, which allocates small pages in one thread: several threads allocate the pages, and CUDA
+/// then pins them. No copy may use the memory when `unmap` is called.
 struct PinnedMemory {
   static constexpr std::int64_t granularity = disk_block;
 
   static std::byte* map(std::int64_t bytes) {
-    void* block = nullptr;
-    cudaError_t const status = cudaMallocHost(&block, static_cast<std::size_t>(bytes + granularity));
+    std::int64_t const available = HostMemory::available();
+    if (bytes > available)
+      throw Error(ErrorKind::out_of_memory,
+                  "cannot pin " + std::to_string(bytes) + " bytes of host memory, because only " +
+                      std::to_string(available) +
+                      " bytes are available; choose a smaller batch, model or array");
+    std::byte* const base = HostMemory::map(bytes);
+    try {
+      auto const size = static_cast<std::size_t>(bytes);
+      // Otherwise fork() would copy all pinned pages, and a core file would have them.
+      ::madvise(base, size, MADV_DONTFORK);
+      ::madvise(base, size, MADV_DONTDUMP);
+      int device = 0;
+      require(cudaGetDevice(&device), "cudaGetDevice");
+      allocate_pages(base, bytes,
+                     bytes > part_of_pages ? cores_for_pages(numa_node(device)) : affinity::Cores{});
+      pin(base, size);
+    } catch (...) {
+      HostMemory::unmap(base, bytes);
+      throw;
+    }
+    return base;
+  }
+  static void unmap(std::byte* base, std::int64_t bytes) noexcept {
+    cudaError_t const status = cudaHostUnregister(base);
+    if (status != cudaSuccess) cudaGetLastError();
+    // If the memory is still pinned, its addresses must not be used for other memory.
+    if (status == cudaSuccess || status == cudaErrorCudartUnloading) HostMemory::unmap(base, bytes);
+  }
+
+ private:
+  static void pin(std::byte* base, std::size_t bytes) {
+    cudaError_t const status = cudaHostRegister(base, bytes, cudaHostRegisterDefault);
     if (status != cudaSuccess) {
       cudaGetLastError();
-      throw Error(ErrorKind::out_of_memory,
+      throw Error(status == cudaErrorMemoryAllocation ? ErrorKind::out_of_memory : ErrorKind::failed,
                   "cannot pin " + std::to_string(bytes) + " bytes of host memory: " + text_of(status) +
                       "; choose a smaller model, or raise the limit of locked memory");
     }
-    auto const first = reinterpret_cast<std::uintptr_t>(block);
-    std::byte* const base = static_cast<std::byte*>(block) + (granularity - first % granularity);
-    std::memcpy(base - sizeof block, &block, sizeof block);
-    std::memset(base, 0, static_cast<std::size_t>(bytes));
-    return base;
-  }
-  static void unmap(std::byte* base, std::int64_t) noexcept {
-    void* block = nullptr;
-    std::memcpy(&block, base - sizeof block, sizeof block);
-    cudaFreeHost(block);
+    void* seen = nullptr;
+    cudaError_t const found = cudaHostGetDevicePointer(&seen, base, 0);
+    if (found == cudaSuccess && seen == base) return;
+    cudaGetLastError();
+    cudaHostUnregister(base);
+    require(found, "cudaHostGetDevicePointer");
+    throw Error(ErrorKind::failed,
+                "a GPU cannot read pinned memory at the addresses of the host; hide this GPU with "
+                "CUDA_VISIBLE_DEVICES");
   }
 };
 
