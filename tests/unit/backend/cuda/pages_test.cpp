@@ -50,10 +50,11 @@ TEST_CASE("allocate_pages allocates every page, including the last page of each 
         CHECK(resident_pages(arena.base(), bytes) == bytes / page);
         CHECK(std::all_of(arena.base(), arena.base() + bytes,
                           [](std::byte value) { return value == std::byte{0}; }));
-        // A write allocates no more pages. It would if the pages had only been read before.
+        // A write allocates no more pages. It would if the pages had only been read before. The process may
+        // have a few page faults for other memory.
         long const before = page_faults();
         std::fill_n(arena.base(), bytes, std::byte{1});
-        CHECK(page_faults() - before < std::max<std::int64_t>(1, bytes / page / 8));
+        CHECK(page_faults() - before <= 8 + bytes / page / 8);
       }
 }
 
