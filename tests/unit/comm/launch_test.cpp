@@ -190,7 +190,12 @@ TEST_CASE("the end of an old communicator does not end the new one that replaces
 }
 
 TEST_CASE("all ranks name a rank whose process is killed, at once") {
-  auto const ended = with_fault([](Comm&) { ::raise(SIGKILL); });
+  auto const ended = with_fault([](Comm& comm) {
+    // Waits until the other ranks are in the collective that the message must name.
+    for (int const rank : {0, 2})
+      while (ts::comm::sequence_of(comm.transport().word(rank)) < 5) std::this_thread::sleep_for(1ms);
+    ::raise(SIGKILL);
+  });
   CHECK(ended[1].code == 128 + SIGKILL);
   check_survivors(ended, {0, 2}, 6,
                   {"rank 1 (process ", " is lost: its process ended",
