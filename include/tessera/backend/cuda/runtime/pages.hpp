@@ -33,8 +33,7 @@ inline constexpr std::int64_t part_of_pages = std::int64_t{32} << 20;
 
 /// Makes the system allocate the pages of the `bytes` bytes at `base` now, so that pinning finds them. `base`
 /// is the start of fresh memory from mmap, which is zero. At most 16 threads on `cores` write to the pages.
-/// If there are no cores, or at most part_of_pages bytes, the calling thread does so. Returns when all pages
-/// are allocated.
+/// If `cores` is empty, the calling thread does so. Returns when all pages are allocated.
 inline void allocate_pages(std::byte* base, std::int64_t bytes, affinity::Cores const& cores) {
   constexpr std::int64_t page = 4096, part = part_of_pages;
   std::atomic<std::int64_t> next{0};
@@ -46,8 +45,7 @@ inline void allocate_pages(std::byte* base, std::int64_t bytes, affinity::Cores 
   std::int64_t const parts = (bytes + part - 1) / part;
   std::vector<std::thread> threads;
   try {
-    std::int64_t const all = static_cast<std::int64_t>(cores.size()),
-                       most = parts > 1 ? std::min<std::int64_t>({parts, all, 16}) : 0;
+    std::int64_t const most = std::min<std::int64_t>({parts, static_cast<std::int64_t>(cores.size()), 16});
     threads.reserve(static_cast<std::size_t>(most));
     for (std::int64_t i = 0; i < most; ++i)
       threads.emplace_back([&] {
