@@ -294,9 +294,13 @@ TEST_CASE("plan picks: the printed command trains the epochs that plan counts") 
     CHECK(sh.json_lines("run.jsonl").back().at("summary").at("steps_done") == one.epochs * one.steps);
   }
   CHECK(command_of("--epochs 2", false).ends_with(" --data YOUR_TEXT --epochs 2"));
+  CHECK(command_of("--lr 0.00025 --order sequential", true)
+            .ends_with(" --order sequential --learning-rate 0.00025"));
   std::string const plain = command_of("", true);
   CHECK_FALSE(test::has(plain, "--data"));
   CHECK_FALSE(test::has(plain, "--epochs"));
+  CHECK_FALSE(test::has(plain, "--learning-rate"));
+  CHECK_FALSE(test::has(plain, "--order"));
 }
 
 TEST_CASE("plan picks: ranks on several hosts use the network, and each host has the limits of one host") {

@@ -147,14 +147,16 @@ void declare(cli::CommandLine& line, Settings& settings) {
                                 "plan needs no launcher, so use --ranks N, and --hosts N for several hosts");
   cli::add_defaults_flag(line, settings.defaults);
   cli::add_config_flags(line, settings.file);
+  line.group("Flags of train, for the command that plan prints");
+  line.choice("--order", {"shuffled", "sequential"}, settings.order, "order of the samples");
+  line.real("--learning-rate,--lr", settings.trainer.learning_rate, "learning rate of the optimizer",
+            cli::at_least(0.0));
   line.group("Flags of compare, accepted here without effect on memory or time");
   Unused& unused = settings.unused;
   line.integer("--steps,--num-steps", unused.number, "timed steps", 1, 1 << 30);
   line.integer("--warmup,--warmup-steps", unused.number, "untimed steps before them", 0, 1 << 30);
-  line.choice("--order", {"shuffled", "sequential"}, unused.text, "order of the samples");
   line.integer("--repeat", unused.number, "runs of a row", 1, 1000);
   line.real("--min-time", unused.real, "seconds of timed steps", cli::at_least(0.0));
-  line.real("--learning-rate,--lr", unused.real, "learning rate of the optimizer", cli::at_least(0.0));
   line.text("--output-dir", "FOLDER", unused.text, "folder of the files of compare");
   line.toggle("--timestamp", unused.said, "put the time into the names of these files");
 }
@@ -372,6 +374,7 @@ int run(int argc, char const* const* argv) {
                         examples);
   declare(line, settings);
   if (!line.parse(argc, argv)) return 0;
+  settings.has_learning_rate = line.given("--learning-rate");
   settings.matrix.batch_names = cli::BatchNames::of(line);
   if (line.given("--steps") && line.given("--epochs"))
     cli::refuse("--steps and --epochs both say how long to train; give one of them");

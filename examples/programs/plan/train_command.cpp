@@ -11,6 +11,7 @@
 
 #include "cli/command_line.hpp"
 #include "cli/slot_flags.hpp"
+#include "cli/values.hpp"
 
 namespace programs {
 using namespace tessera;
@@ -81,6 +82,8 @@ cli::Names train_flags(Planned const& row, Settings const& settings, bool by_scr
     add("--epochs", std::max<std::int64_t>(1, settings.epochs));
   }
   if (!settings.data.tokenizer.empty()) add("--tokenizer", settings.data.tokenizer);
+  if (!settings.order.empty()) add("--order", settings.order);
+  if (settings.has_learning_rate) add("--learning-rate", cli::shortest(settings.trainer.learning_rate));
   if (settings.checkpoint_async) {
     if (!by_script) add("--checkpoint", "checkpoints");
     words.emplace_back("--checkpoint-async");
