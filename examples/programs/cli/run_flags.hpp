@@ -69,16 +69,20 @@ inline void add_sample_flags(CommandLine& line, DataFlags& flags) {
             "data is text, to be encoded with this folder's tokenizer.json, vocab.json or tokenizer.model");
 }
 
-inline void add_data_flags(CommandLine& line, DataFlags& flags) {
-  line.group("Data");
-  line.values("--data", "PATH...", default_data_path, "files and folders of text, or token files (.bin)",
-              [&](std::string const&, Names const& values) { flags.paths = values; });
+inline void add_order_flag(CommandLine& line, DataFlags& flags) {
   line.custom("--order", "shuffled|sequential", name_of(flags.order), "order of the samples",
               [&](std::string const& flag, std::string const& value) {
                 flags.order = cli::choice(flag, value, {"shuffled", "sequential"}) == "shuffled"
                                   ? Order::shuffled
                                   : Order::sequential;
               });
+}
+
+inline void add_data_flags(CommandLine& line, DataFlags& flags) {
+  line.group("Data");
+  line.values("--data", "PATH...", default_data_path, "files and folders of text, or token files (.bin)",
+              [&](std::string const&, Names const& values) { flags.paths = values; });
+  add_order_flag(line, flags);
   add_sample_flags(line, flags);
   line.custom("--vocabulary", "N", "",
               "tokens of the vocabulary; default: a named model's own, the --tokenizer's, 50257 for token "

@@ -148,7 +148,7 @@ void declare(cli::CommandLine& line, Settings& settings) {
   cli::add_defaults_flag(line, settings.defaults);
   cli::add_config_flags(line, settings.file);
   line.group("Flags of train, for the command that plan prints");
-  line.choice("--order", {"shuffled", "sequential"}, settings.order, "order of the samples");
+  cli::add_order_flag(line, settings.data);
   line.real("--learning-rate,--lr", settings.trainer.learning_rate, "learning rate of the optimizer",
             cli::at_least(0.0));
   line.group("Flags of compare, accepted here without effect on memory or time");
@@ -374,7 +374,6 @@ int run(int argc, char const* const* argv) {
                         examples);
   declare(line, settings);
   if (!line.parse(argc, argv)) return 0;
-  settings.has_learning_rate = line.given("--learning-rate");
   settings.matrix.batch_names = cli::BatchNames::of(line);
   if (line.given("--steps") && line.given("--epochs"))
     cli::refuse("--steps and --epochs both say how long to train; give one of them");

@@ -34,8 +34,6 @@ struct Settings {
   std::int64_t epochs = 0;   ///< 0: the flag was not given
   std::int64_t samples = 0;  ///< samples of an epoch; with --data, only the first ones of it; 0: not given
   cli::DataFlags data;       ///< the data whose samples are counted; no paths: no data is opened
-  std::string order;         ///< of the samples; empty: the flag was not given
-  bool has_learning_rate = false;  ///< whether trainer.learning_rate was given
   TrainerOptions trainer;
   std::string freeze, lora;  ///< the text of the flags; `trainer` holds the parsed values
   LimitFlags limits;

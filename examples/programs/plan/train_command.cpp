@@ -82,8 +82,9 @@ cli::Names train_flags(Planned const& row, Settings const& settings, bool by_scr
     add("--epochs", std::max<std::int64_t>(1, settings.epochs));
   }
   if (!settings.data.tokenizer.empty()) add("--tokenizer", settings.data.tokenizer);
-  if (!settings.order.empty()) add("--order", settings.order);
-  if (settings.has_learning_rate) add("--learning-rate", cli::shortest(settings.trainer.learning_rate));
+  if (settings.data.order != Order::shuffled) add("--order", name_of(settings.data.order));
+  if (double const rate = settings.trainer.learning_rate; rate != TrainerOptions().learning_rate)
+    add("--learning-rate", cli::shortest(rate));
   if (settings.checkpoint_async) {
     if (!by_script) add("--checkpoint", "checkpoints");
     words.emplace_back("--checkpoint-async");
