@@ -22,6 +22,7 @@ struct Setting {
   std::int64_t bucket = 0;
   bool tied_model = false;
   int prefetch = 1, replicas = 1, channels = 1, weight_lag = 0;
+  std::int64_t vocabulary = tiny.vocabulary;  // with 1000, the embedding is larger than a block
 };
 
 inline StepPlan plan_of(Setting const& by, PlacementTable const* placement = nullptr) {
@@ -41,6 +42,7 @@ inline StepPlan plan_of(Setting const& by, PlacementTable const* placement = nul
   MicroBatch const micro{shape.batch, shape.sequence};
   Gpt2Options deep = tiny;
   deep.layers = 4;
+  deep.vocabulary = by.vocabulary;
   RecipeTable table = recipe(by.sharding, by.precision, by.offload, by.recompute, by.reduction);
   if (placement) table.placement = *placement;
   return make_plan(by.tied_model ? TiedModel{}.units(micro) : Gpt2(deep).units(micro), table, shape);

@@ -30,9 +30,11 @@ enum class Part { feeds_prefetch, prefetches, begins, follows, deferred, continu
 /// before work j - k. An entry of the class `feeds_prefetch` for work j moves before work j - 2k, and before
 /// all entries of the class `prefetches` that are there. An entry of the class `deferred` of work j moves
 /// behind work j + lag. An entry of the class `continues` of work j moves behind work j + lag + k. Works keep
-/// their order. Entries that move to one position keep their order, too.
+/// their order. Entries that move to one position keep their order, too. With `last_first`, the entries of
+/// the class `deferred` of the work before the last one move behind the last work. Behind them are the
+/// entries of the class `continues` of the last work, and then the entries of that class of the work before.
 inline void skew(std::vector<Entry>& entries, std::size_t begin, std::size_t end, int k, int lag,
-                 Part (*part_of)(Entry const&)) {
+                 bool last_first, Part (*part_of)(Entry const&)) {
   int works = 0;
   for (std::size_t at = begin; at < end; ++at) works += part_of(entries[at]) == Part::begins;
   std::vector<int> places(entries.size());  // the sort key of each entry; each work has four keys
@@ -45,6 +47,9 @@ inline void skew(std::vector<Entry>& entries, std::size_t begin, std::size_t end
                  : part == Part::continues           ? 4 * std::min(work + lag + k, works - 1) + 3
                  : part == Part::deferred && lag > 0 ? 4 * std::min(work + lag, works - 1) + 3
                                                      : 4 * work + 2;
+    if (last_first && work == works - 2 && part == Part::deferred) places[at] = 4 * works - 1;
+    if (last_first && work >= works - 2 && part == Part::continues)
+      places[at] = 4 * works + (work == works - 1 ? 0 : 1);
   }
   std::vector<Entry> sorted(end - begin);
   auto const before = [&](std::size_t a, std::size_t b) { return places[begin + a] < places[begin + b]; };
@@ -87,6 +92,34 @@ inline Part part_in_micro_batch(Entry const& entry) {
   }
   return Part::continues;
 }
+/// Returns whether backward can reduce the gradient of its last unit before the gradient of the unit before
+/// it. [begin, end) are the entries of a micro-batch. The reductions of the two units must be separate calls,
+/// and the last unit must not need a gradient that the unit before it computes for a tied parameter.
+inline bool can_reduce_last_first(std::vector<Entry> const& entries, std::size_t begin, std::size_t end) {
+  int last = -1, before = -1;
+  for (std::size_t at = begin; at < end; ++at) {
+    Entry const& entry = entries[at];
+    if (entry.verb != Verb::backward_input) continue;
+    if (entry.unit != last) before = last;
+    last = entry.unit;
+  }
+  bool has_last = false, has_before = false;
+  for (std::size_t at = begin; at < end; ++at) {
+    for (Operand const& operand : entries[at].operands)
+      if (entries[at].unit == before && operand.role == Role::tied_gradient) return false;
+    if (part_in_micro_batch(entries[at]) != Part::continues) continue;
+    bool of_last = false, of_others = false;
+    for (Item const& item : entries[at].items) {
+      of_last = of_last || item.of.unit == last;
+      of_others = of_others || item.of.unit != last;
+      has_before = has_before || item.of.unit == before;
+    }
+    if (of_last && of_others) return false;
+    has_last = has_last || of_last;
+  }
+  return has_last && has_before;
+}
+
 /// Returns the class of an entry of the optimizer's update.
 inline Part part_in_update(Entry const& entry) {
   return entry.verb == Verb::fetch    ? Part::prefetches
@@ -109,6 +142,10 @@ inline Part part_in_update(Entry const& entry) {
 /// of inputs, in a separate lane, where they use idle parts of the device. Only the reduction and
 /// accumulation of these gradients wait for this lane.
 ///
+/// `larger_last` says that the last unit of backward has a larger gradient than the unit before it, as an
+/// embedding has. No computation hides the last reduction. So with `prefetch`, the larger gradient is reduced
+/// first, and the weight gradients of the unit before it are computed meanwhile.
+///
 /// The position of an entry determines the lifetimes of its buffers, so entries that run at the same time use
 /// different memory. `prefetch` needs memory for about this many more units of weights, micro-batch gradients
 /// and optimizer scratch. `weight_lag` needs memory for about this many more units of the tensors that
@@ -116,7 +153,7 @@ inline Part part_in_update(Entry const& entry) {
 ///
 /// Entries stay in their micro-batch, and values do not change. If both numbers are 0, the schedule does not
 /// change. `prefetch` has no effect if the schedule has no transfers of state.
-inline void overlap(Schedule& schedule, int prefetch, int weight_lag) {
+inline void overlap(Schedule& schedule, int prefetch, int weight_lag, bool larger_last) {
   auto& entries = schedule.entries;
   bool moves = false;
   for (Entry const& entry : entries)
@@ -133,7 +170,7 @@ inline void overlap(Schedule& schedule, int prefetch, int weight_lag) {
     while (end < entries.size() && entries[end].micro_batch == entries[begin].micro_batch &&
            is_update(entries[end].verb) == updates)
       ++end;
-    if (updates) detail::skew(entries, begin, end, prefetch, 0, detail::part_in_update);
+    if (updates) detail::skew(entries, begin, end, prefetch, 0, false, detail::part_in_update);
     if (entries[begin].micro_batch >= 0) {
       std::vector<int> arrived;
       for (std::size_t at = begin; at < end; ++at) {
@@ -146,7 +183,9 @@ inline void overlap(Schedule& schedule, int prefetch, int weight_lag) {
         else if (weight_lag > 0)
           entry.lane = Lane::gradients;
       }
-      detail::skew(entries, begin, end, prefetch, weight_lag, detail::part_in_micro_batch);
+      bool const last_first = larger_last && prefetch > 0 && weight_lag == 0 &&
+                              detail::can_reduce_last_first(entries, begin, end);
+      detail::skew(entries, begin, end, prefetch, weight_lag, last_first, detail::part_in_micro_batch);
     }
     begin = end;
   }

@@ -56,7 +56,7 @@ class Generator {
       norms();
       updates();
     }
-    overlap(schedule, plan_.shape.prefetch, plan_.shape.weight_lag);
+    overlap(schedule, plan_.shape.prefetch, plan_.shape.weight_lag, order_.last_is_larger());
     place_buffers(program_);
     if (with_body) connect(schedule, sharing_of(program_));
   }

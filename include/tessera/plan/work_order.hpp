@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <vector>
 
 #include "tessera/config.hpp"
@@ -40,6 +41,16 @@ class WorkOrder {
 
   /// Returns the unit in which backward ends. Earlier units save no tensors for backward.
   int lowest() const { return lowest_; }
+  /// Returns whether the last unit of backward has more trained parameters than the unit before it.
+  bool last_is_larger() const {
+    auto const trained = [&](int unit) {
+      std::int64_t elements = 0;
+      for (Flat const of : plan_.flats(unit))
+        if (plan_.flat(of).trainable) elements += plan_.flat(of).elements;
+      return elements;
+    };
+    return lowest_ + 1 < plan_.units_count() && trained(lowest_) > trained(lowest_ + 1);
+  }
   /// Returns whether backward recomputes the whole unit (Recompute<Block> and <Every>).
   bool rebuilt(int unit) const {
     switch (plan_.recipe.recompute) {

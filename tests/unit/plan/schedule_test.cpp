@@ -250,7 +250,8 @@ TEST_CASE("every list of random placements is sound") {
                .prefetch = dice(4),
                .replicas = replicas,
                .channels = 1 + dice(2),
-               .weight_lag = dice(3)},
+               .weight_lag = dice(3),
+               .vocabulary = dice.of({tiny.vocabulary, std::int64_t{1000}})},
               &placement);
   }
 }
@@ -457,6 +458,28 @@ TEST_CASE("overlap changes when entries run and nothing else") {
           bool const same = hash_of(ahead.train.schedule) == hash_of(plain.train.schedule);
           CHECK(same == (world == 1 && offload == "none"));
         }
+      }
+}
+
+TEST_CASE("a large gradient of the last unit is reduced before the gradient of the unit before it") {
+  for (std::string_view const sharding : {"zs0", "zs1", "zs2", "zs3"})
+    for (std::string_view const reduction : {"ordered", "fast"})
+      for (std::int64_t const vocabulary : {tiny.vocabulary, std::int64_t{1000}}) {
+        Setting const by{.sharding = sharding, .reduction = reduction, .world = 2, .vocabulary = vocabulary};
+        check_all(by);
+        StepPlan const plan = plan_of(by);
+        auto const first = [&](Verb verb, int unit) {
+          auto const& entries = plan.train.schedule.entries;
+          return std::find_if(entries.begin(), entries.end(), [&](Entry const& entry) {
+            return entry.verb == verb &&
+                   (entry.unit == unit || (!entry.items.empty() && entry.items.front().of.unit == unit));
+          });
+        };
+        bool const large = vocabulary != tiny.vocabulary;
+        CHECK((first(Verb::reduce, 0) < first(Verb::reduce, 1)) == large);
+        CHECK((first(Verb::backward_weight, 0) < first(Verb::backward_weight, 1)) == large);
+        // The first reduction follows the computation that hides it, so they use different memory.
+        if (large) CHECK(first(Verb::backward_weight, 1) < first(Verb::reduce, 0));
       }
 }
 
