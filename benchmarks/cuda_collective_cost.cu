@@ -1,50 +1,36 @@
 // SPDX-License-Identifier: Apache-2.0
-// Measures how much NCCL collectives between two GPUs slow down matrix products that run at the same time.
-// The kernels of a collective take multiprocessors, memory bandwidth and power from the products. NCCL 2.28
-// can also run an all-gather and an all-to-all on the copy engines of the GPU, which takes no
-// multiprocessors. For this, the communicator has the policy NCCL_CTA_POLICY_ZERO, and the buffers are in
-// symmetric windows.
+// Measures how much collectives between two GPUs slow down matrix products that run at the same time. NCCL's
+// kernels take multiprocessors, memory bandwidth and power from the products. Copy engines take no
+// multiprocessors.
 //
 // Usage: cuda_collective_cost [MEBIBYTES]. MEBIBYTES is the size of a whole buffer, 120 MiB by default.
 //
 // Prints one line for each collective, each way to run it, and for calls from the host or from a CUDA graph:
 // the time of 60 products of 4096 x 4096 random bfloat16 matrices without and with collectives on another
 // stream, and the time of a collective without and with these products. Each time is the shortest of five, on
-// the first GPU. "copy engines" means that NCCL was asked to use them.
+// the first GPU. The ways are NCCL's kernels on a stream with the priority of the products, the same on a
+// stream with the highest priority, and copies by copy engines.
 #include <algorithm>
 #include <array>
-#include <barrier>
 #include <charconv>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
-#include <cstdlib>
 #include <cuda_runtime.h>
-#include <exception>
-#include <nccl.h>
+#include <memory>
 #include <random>
 #include <string>
 #include <string_view>
 #include <system_error>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include "tessera/comm/communicator.hpp"
+#include "tessera/comm/nccl.cuh"
 #include "tessera/core/error.hpp"
 #include "tessera/cuda.cuh"
 
 #include "captured.cuh"
-
-#if NCCL_VERSION_CODE < NCCL_VERSION(2, 28, 0)
-
-int main() {
-  std::fprintf(stderr, "error: cuda_collective_cost needs NCCL 2.28 or newer, and it was built with %d\n",
-               NCCL_VERSION_CODE);
-  return tessera::exit_code(tessera::ErrorKind::unsupported);
-}
-
-#else
 
 namespace {
 
@@ -56,40 +42,16 @@ constexpr int ranks = 2, products = 60, calls = 10, rounds = 5;
 constexpr int longer = 3;            ///< the work of the other stream takes about this many times as long
 constexpr std::int64_t side = 4096;  ///< of a square matrix
 
-struct Work {
-  Move move = Move::all_gather;
-  bool copy_engines = false;
-  bool graph = false;
-  std::size_t bytes = 0;  ///< of the whole buffer
-};
-
-void require_nccl(ncclResult_t status, char const* call) {
-  if (status == ncclSuccess) return;
-  throw ts::Error(ts::ErrorKind::failed, std::string(call) + ": " + ncclGetErrorString(status));
+enum class Way { kernels, first, copies };
+constexpr char const* name_of(Way way) {
+  return way == Way::kernels ? "kernels" : way == Way::first ? "priority" : "copies";
 }
 
-/// Memory that NCCL allocates, and its symmetric window if `comm` is not null.
-class Buffer {
- public:
-  Buffer(std::size_t bytes, ncclComm_t comm) : comm_(comm) {
-    require_nccl(ncclMemAlloc(&memory_, bytes), "ncclMemAlloc");
-    require(cudaMemset(memory_, 0, bytes), "cudaMemset");
-    if (comm_)
-      require_nccl(ncclCommWindowRegister(comm_, memory_, bytes, &window_, NCCL_WIN_COLL_SYMMETRIC),
-                   "ncclCommWindowRegister");
-  }
-  Buffer(Buffer const&) = delete;
-  Buffer& operator=(Buffer const&) = delete;
-  ~Buffer() {
-    if (comm_) ncclCommWindowDeregister(comm_, window_);
-    ncclMemFree(memory_);
-  }
-  std::byte* data() const { return static_cast<std::byte*>(memory_); }
-
- private:
-  ncclComm_t comm_;
-  void* memory_ = nullptr;
-  ncclWindow_t window_ = nullptr;
+struct Work {
+  Move move = Move::all_gather;
+  Way way = Way::kernels;
+  bool graph = false;
+  std::int64_t bytes = 0;  ///< of the whole buffer
 };
 
 /// The products: C = A B with random bfloat16 matrices, as a training step computes them.
@@ -123,34 +85,17 @@ class Products {
   ts::Context<ts::Cuda> context_{1, {workspace_.base(), workspace_bytes}};
 };
 
-/// Owns a communicator of NCCL. It ends after all graphs that contain its collectives.
-struct Communicator {
-  ncclComm_t handle = nullptr;
-  Communicator(ncclUniqueId const& id, int rank, bool copy_engines) {
-    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-    if (copy_engines) config.CTAPolicy = NCCL_CTA_POLICY_ZERO;
-    require_nccl(ncclCommInitRankConfig(&handle, ranks, id, rank, &config), "ncclCommInitRankConfig");
-  }
-  Communicator(Communicator const&) = delete;
-  Communicator& operator=(Communicator const&) = delete;
-  ~Communicator() { ncclCommDestroy(handle); }
-};
-
-/// The values that the ranks of a measurement share.
-struct Shared {
-  std::barrier<> meeting{ranks};
-  int batches = 0, repeats = 0;  ///< how often to enqueue the products, and the collectives
-};
-
 class Rank {
  public:
-  Rank(int rank, ncclUniqueId const& id, Work const& work, Shared& shared)
-      : rank_(rank),
+  Rank(ts::comm::Transport& transport, Work const& work)
+      : transport_(transport),
         work_(work),
-        shared_(shared),
-        communicator_(id, rank, work.copy_engines),
-        send_(work.bytes, work.copy_engines ? communicator_.handle : nullptr),
-        receive_(work.bytes, work.copy_engines ? communicator_.handle : nullptr) {
+        memory_(std::make_shared<ts::DeviceArena<ts::Cuda>>(2 * work.bytes)),
+        access_(work.way == Way::copies ? transport.share(memory_, memory_->base(), memory_->bytes(), 1)
+                                        : nullptr),
+        collectives_(ts::cuda::make_stream(work.way == Way::first ? highest_priority() : -1)) {
+    if (work.way == Way::copies && !access_)
+      throw ts::Error(ts::ErrorKind::unsupported, "the GPUs cannot copy to each other's memory");
     call();  // connects the ranks, which must not be captured
     require(cudaStreamSynchronize(collectives_.get()), "cudaStreamSynchronize");
     auto const all = [&] {
@@ -165,46 +110,48 @@ class Rank {
   void measure() {
     double const computing = shortest(1, 0).first, moving = shortest(0, 1).second;
     // Rank 0 decides how often to enqueue both, because all ranks must enqueue equally many collectives.
-    if (rank_ == 0) {
-      shared_.repeats = static_cast<int>(longer * computing / moving) + 1;
-      shared_.batches = static_cast<int>(longer * moving * shared_.repeats / computing) + 1;
-    }
-    shared_.meeting.arrive_and_wait();
-    int const repeats = shared_.repeats, batches = shared_.batches;
+    std::array<int, 2> times{};
+    times[0] = static_cast<int>(longer * computing / moving) + 1;
+    times[1] = static_cast<int>(longer * moving * times[0] / computing) + 1;
+    transport_.broadcast(0, times.data(), sizeof times);
+    int const repeats = times[0], batches = times[1];
     // The work whose time counts must end first, so that the other work runs all the time.
     double const computing_with = shortest(1, repeats).first,
                  moving_with = shortest(batches, repeats).second / repeats;
-    if (rank_ != 0) return;
+    if (transport_.rank() != 0) return;
     std::printf(
-        "%-14s %-12s %-5s products %6.2f ms, with collectives %6.2f ms (%+.1f %%); collective %.3f ms, with "
+        "%-14s %-8s %-5s products %6.2f ms, with collectives %6.2f ms (%+.1f %%); collective %.3f ms, with "
         "products %.3f ms (%+.1f %%)\n",
-        std::string(ts::name_of(work_.move)).c_str(), work_.copy_engines ? "copy engines" : "kernels",
-        work_.graph ? "graph" : "host", computing, computing_with, 100 * (computing_with / computing - 1),
-        moving / calls, moving_with / calls, 100 * (moving_with / moving - 1));
+        std::string(ts::name_of(work_.move)).c_str(), name_of(work_.way), work_.graph ? "graph" : "host",
+        computing, computing_with, 100 * (computing_with / computing - 1), moving / calls,
+        moving_with / calls, 100 * (moving_with / moving - 1));
     std::fflush(stdout);
   }
 
  private:
+  static int highest_priority() {
+    int lowest = 0, highest = 0;
+    require(cudaDeviceGetStreamPriorityRange(&lowest, &highest), "cudaDeviceGetStreamPriorityRange");
+    return highest;
+  }
   void call() {
-    std::size_t const part = work_.bytes / ranks;
-    std::byte *const send = send_.data(), *const receive = receive_.data();
-    auto const own = static_cast<std::size_t>(rank_) * part;
+    std::int64_t const part = work_.bytes / ranks, own = transport_.rank() * part;
+    std::byte *const send = memory_->base(), *const receive = send + work_.bytes;
+    transport_.on_stream(collectives_.get());
     switch (work_.move) {
       case Move::all_gather:
-        return require_nccl(
-            ncclAllGather(send + own, receive, part, ncclInt8, communicator_.handle, collectives_.get()),
-            "ncclAllGather");
+        transport_.all_gather(send + own, receive, part);
+        break;
       case Move::all_to_all:
-        return require_nccl(
-            ncclAlltoAll(send, receive, part, ncclInt8, communicator_.handle, collectives_.get()),
-            "ncclAlltoAll");
+        transport_.all_to_all(send, receive, part);
+        break;
       case Move::reduce_scatter:
-        return require_nccl(ncclReduceScatter(send, receive + own, part / 2, ncclBfloat16, ncclSum,
-                                              communicator_.handle, collectives_.get()),
-                            "ncclReduceScatter");
+        transport_.reduce_scatter(ts::DType::bf16, send, receive + own, part / 2);
+        break;
       default:
         throw ts::Error(ts::ErrorKind::usage, "no such collective is measured");
     }
+    transport_.on_stream(nullptr);
   }
   void enqueue_collectives(int repeats) {
     for (int i = 0; i < repeats; ++i)
@@ -217,7 +164,7 @@ class Rank {
   std::pair<double, double> shortest(int batches, int repeats) {
     double computing = 1e9, moving = 1e9;
     for (int round = 0; round < rounds; ++round) {
-      shared_.meeting.arrive_and_wait();
+      transport_.barrier();
       // The host enqueues the collectives first, because their kernels are fewer.
       record(2, collectives_.get());
       enqueue_collectives(repeats);
@@ -241,12 +188,11 @@ class Rank {
     return milliseconds;
   }
 
-  int rank_;
+  ts::comm::Transport& transport_;
   Work work_;
-  Shared& shared_;
-  Communicator communicator_;
-  Buffer send_, receive_;
-  ts::cuda::Stream collectives_ = ts::cuda::make_stream(-1);
+  std::shared_ptr<ts::DeviceArena<ts::Cuda>> memory_;
+  std::shared_ptr<void> access_;
+  ts::cuda::Stream collectives_;
   Products products_;
   std::array<ts::cuda::Event, 4> events_{
       ts::cuda::make_event(cudaEventDefault), ts::cuda::make_event(cudaEventDefault),
@@ -254,47 +200,25 @@ class Rank {
   ts::cuda::Graph graph_;
 };
 
-void measure(Work const& work) {
-  ncclUniqueId id{};
-  require_nccl(ncclGetUniqueId(&id), "ncclGetUniqueId");
-  Shared shared;
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < ranks; ++rank)
-    threads.emplace_back([&, rank] {
-      try {
-        ts::Context<ts::Cuda>::select(rank);
-        Rank one(rank, id, work, shared);
-        one.measure();
-        shared.meeting.arrive_and_wait();
-      } catch (std::exception const& error) {
-        // The other rank would wait without end. The destructors of CUDA and NCCL would wait for its kernels.
-        std::fprintf(stderr, "error: %s\n", error.what());
-        std::_Exit(ts::exit_code(ts::ErrorKind::failed));
-      }
-    });
-  for (std::thread& thread : threads) thread.join();
-}
-
 }  // namespace
 
-int main(int argc, char** argv) {
-  int gpus = 0;
-  if (cudaGetDeviceCount(&gpus) != cudaSuccess || gpus < ranks) {
-    std::fprintf(stderr, "error: cuda_collective_cost needs two GPUs, and this machine has %d\n", gpus);
-    return ts::exit_code(ts::ErrorKind::unsupported);
-  }
+int main(int argc, char** argv) try {
   std::string_view const size = argc > 1 ? argv[1] : "120";
-  std::size_t mebibytes = 0;
+  std::int64_t mebibytes = 0;
   auto const [end, status] = std::from_chars(size.data(), size.data() + size.size(), mebibytes);
-  if (status != std::errc() || end != size.data() + size.size() || mebibytes < 1 || mebibytes > 16384) {
-    std::fprintf(stderr, "error: MEBIBYTES is '%s', which is not a whole number from 1 to 16384\n", argv[1]);
-    return ts::exit_code(ts::ErrorKind::usage);
-  }
+  if (status != std::errc() || end != size.data() + size.size() || mebibytes < 1 || mebibytes > 16384)
+    throw ts::Error(ts::ErrorKind::usage,
+                    "MEBIBYTES is '" + std::string(size) + "', which is not a whole number from 1 to 16384");
   for (Move const move : {Move::all_gather, Move::all_to_all, Move::reduce_scatter})
-    for (bool const copy_engines : {false, true}) {
-      if (copy_engines && move == Move::reduce_scatter) continue;  // copy engines cannot add
-      for (bool const graph : {false, true}) measure({move, copy_engines, graph, mebibytes << 20});
+    for (Way const way : {Way::kernels, Way::first, Way::copies}) {
+      for (bool const graph : {false, true})
+        ts::run_gpus(ranks, [&](ts::comm::Comm& comm) {
+          Rank one(comm.transport(), {move, way, graph, mebibytes << 20});
+          one.measure();
+          comm.transport().barrier();
+        });
     }
+} catch (ts::Error const& error) {
+  std::fprintf(stderr, "error: %s\n", error.what());
+  return ts::exit_code(error.kind());
 }
-
-#endif

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Compares ranks that are threads of one process, ranks that are separate processes, and GPUs that train
-// alone at the same time. In all cases the same training step of GPT-2 124M in bfloat16 is timed in the same
-// way.
+// alone at the same time. In all cases the same training step of a GPT-2 is timed in the same way.
 //
-//   cuda_ranks RANKS [SHARDING [BATCH SEQUENCE]]                    ranks are threads
-//   torchrun --nproc-per-node 4 --no-python cuda_ranks RANKS [...]  ranks are processes
-//   cuda_ranks RANKS alone [BATCH SEQUENCE]                         each GPU trains a model of its own
+//   cuda_ranks RANKS [SHARDING [BATCH SEQUENCE [PRECISION [MODEL]]]]   ranks are threads
+//   torchrun --nproc-per-node 4 --no-python cuda_ranks RANKS [...]     ranks are processes
+//   cuda_ranks RANKS alone [BATCH SEQUENCE [PRECISION [MODEL]]]        each GPU trains a model of its own
 //
+// PRECISION is bf16 by default, and MODEL is gpt2.
 // With torchrun, the launcher sets the number of ranks, and RANKS is ignored. With `alone`, the GPUs share
 // the power supply, the cooling and the host, but exchange nothing. So the difference between `alone` and
 // another sharding is the cost of the collectives. All GPUs start a window of steps together, and the window
@@ -14,6 +14,9 @@
 //
 // Prints the median, lowest and highest tokens/s over several windows of steps, summed over all ranks. Also
 // prints the seconds from main to the end of the first step, and the final loss of rank 0.
+//
+// GPUs that train together wait in each step for the slowest of them. With `alone`, the program prints what
+// this alone would cost: the share of the rate that remains if each step takes as long as on the slowest GPU.
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -42,6 +45,8 @@ struct Work {
   std::string sharding = "zs0";
   int batch = 16;
   int sequence = 256;
+  std::string precision = "bf16";
+  std::string model = "gpt2";
 };
 
 int positive(char const* name, std::string_view text) {
@@ -57,18 +62,43 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-ts::RecipeTable recipe_of(std::string const& sharding) {
+ts::RecipeTable recipe_of(Work const& work) {
   ts::SlotNames names;
   names.device = "cuda";
-  names.sharding = sharding;
-  names.precision = "bf16";
+  names.sharding = work.sharding == "alone" ? "zs0" : work.sharding;
+  names.precision = work.precision;
   return ts::parse_recipe(names);
+}
+
+/// Returns the sizes of a GPT-2.
+ts::ModelSpec sizes_of(ts::ModelFamily const& gpt2, std::string const& model) {
+  for (ts::NamedModel const& named : gpt2.models)
+    if (named.name == model && named.positions) return gpt2.spec(named);
+  throw ts::Error(ts::ErrorKind::usage, "MODEL is '" + model + "', which is not a GPT-2, such as gpt2-xl");
 }
 
 /// Returns the median, the lowest and the highest value.
 std::array<double, 3> spread_of(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   return {values[values.size() / 2], values.front(), values.back()};
+}
+
+/// Returns the share of the rate that remains if every step takes as long as on the slowest GPU. `steps` has
+/// the seconds of the steps of this rank, which no other rank waited for. All ranks must call it together.
+double share_in_lockstep(ts::comm::Transport& transport, std::vector<double> const& steps) {
+  std::size_t const world = static_cast<std::size_t>(transport.world()), count = steps.size();
+  std::vector<double> all(world * count), sums(world);
+  transport.all_gather(steps.data(), all.data(), static_cast<std::int64_t>(count * sizeof(double)));
+  double together = 0;
+  for (std::size_t step = 0; step < count; ++step) {
+    double slowest = 0;
+    for (std::size_t rank = 0; rank < world; ++rank) {
+      slowest = std::max(slowest, all[rank * count + step]);
+      sums[rank] += all[rank * count + step];
+    }
+    together += slowest;
+  }
+  return *std::max_element(sums.begin(), sums.end()) / together;
 }
 
 /// Returns a communicator of one rank that uses GPU `device`.
@@ -83,9 +113,10 @@ ts::comm::Comm alone_on(int device) {
 
 void train(ts::comm::Comm const& comm, Work const& work, char const* kind, Clock::time_point start) {
   constexpr int windows = 5, steps = 20, warmup = 10;
-  ts::Gpt2Options const model;
+  ts::ModelFamily const gpt2 = ts::gpt2_family();
+  ts::ModelSpec const model = sizes_of(gpt2, work.model);
   bool const alone = work.sharding == "alone";
-  auto const trainer = ts::make_trainer(ts::any_model(model), recipe_of(alone ? "zs0" : work.sharding),
+  auto const trainer = ts::make_trainer(gpt2.make(model), recipe_of(work),
                                         alone ? alone_on(comm.transport().local_rank()) : comm,
                                         {.batch = work.batch, .sequence = work.sequence});
   ts::Batch batch;
@@ -99,11 +130,13 @@ void train(ts::comm::Comm const& comm, Work const& work, char const* kind, Clock
   batch.targets = batch.tokens;
 
   std::optional<double> first;
+  std::vector<double> intervals;  // the seconds of the steps, except the first step of each window
   auto const window = [&](int count) {
     comm.transport().barrier();
     auto const begin = Clock::now();
+    std::vector<ts::Ticket> tickets;
     for (int i = 0; i < count; ++i) {
-      ts::Ticket const ticket = trainer->step(batch);
+      ts::Ticket const& ticket = tickets.emplace_back(trainer->step(batch));
       batch.first_sample += std::int64_t{1} * work.batch * (alone ? 1 : comm.world());
       ++batch.step;
       if (!first) {
@@ -113,18 +146,24 @@ void train(ts::comm::Comm const& comm, Work const& work, char const* kind, Clock
     }
     trainer->synchronize();
     comm.transport().barrier();
-    return seconds_since(begin);
+    double const seconds = seconds_since(begin);
+    for (std::size_t i = 1; i < tickets.size(); ++i) intervals.push_back(tickets[i].get().interval);
+    return seconds;
   };
   window(warmup);
+  intervals.clear();
   std::vector<double> rates;
   for (int i = 0; i < windows; ++i)
     rates.push_back(double(steps) * work.batch * work.sequence * comm.world() / window(steps));
   double const loss = trainer->evaluate(batch);
+  double const lockstep = alone ? share_in_lockstep(comm.transport(), intervals) : 0;
   if (!comm.is_root()) return;
   auto const [middle, low, high] = spread_of(rates);
   std::printf(
-      "%d ranks as %s, %s, %dx%d: %.0f tokens/s (%.0f to %.0f), first step after %.2f s, loss %.17g\n",
-      comm.world(), kind, work.sharding.c_str(), work.batch, work.sequence, middle, low, high, *first, loss);
+      "%d ranks as %s, %s, %s %s %dx%d: %.0f tokens/s (%.0f to %.0f), first step after %.2f s, loss %.17g\n",
+      comm.world(), kind, work.sharding.c_str(), work.model.c_str(), work.precision.c_str(), work.batch,
+      work.sequence, middle, low, high, *first, loss);
+  if (alone) std::printf("  if each step waited for the slowest GPU: %.4f of this rate\n", lockstep);
 }
 
 }  // namespace
@@ -137,6 +176,8 @@ int main(int argc, char** argv) {
     if (argc > 2) work.sharding = argv[2];
     if (argc > 3) work.batch = positive("BATCH", argv[3]);
     if (argc > 4) work.sequence = positive("SEQUENCE", argv[4]);
+    if (argc > 5) work.precision = argv[5];
+    if (argc > 6) work.model = argv[6];
     if (ts::comm::launch_environment().world > 1)
       train(ts::comm::nccl_from_environment(), work, "processes", start);
     else

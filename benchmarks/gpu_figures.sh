@@ -89,10 +89,14 @@ for part in "$@"; do
       ;;
     alone)
       # Two GPUs that train together, and two GPUs that train alone at the same time. Both share the power and the host,
-      # so the difference is the cost of the collectives.
-      for work in '32 1024' '16 256'; do
+      # so the difference is the cost of the collectives, by copy engines and by NCCL.
+      for work in '32 1024' '16 256' '8 1024 fp16' '8 1024 bf16 gpt2-xl'; do
         for round in 1 2; do
           for sharding in alone zs0 zs2 zs3; do "$cuda_ranks" 2 "$sharding" $work || echo "cuda_ranks ended with $?"; done
+          for sharding in zs0 zs2 zs3; do
+            echo -n "NCCL: "
+            TESSERA_COPY_ENGINES=0 "$cuda_ranks" 2 "$sharding" $work || echo "cuda_ranks ended with $?"
+          done
         done
       done
       ;;
@@ -102,7 +106,7 @@ for part in "$@"; do
         for sharding in zs0 zs3; do
           echo -n "NCCL_MAX_CTAS=$ctas: "
           if [ "$ctas" = default ]; then unset NCCL_MAX_CTAS; else export NCCL_MAX_CTAS=$ctas; fi
-          "$cuda_ranks" 2 "$sharding" 32 1024 || echo "cuda_ranks ended with $?"
+          TESSERA_COPY_ENGINES=0 "$cuda_ranks" 2 "$sharding" 32 1024 || echo "cuda_ranks ended with $?"
         done
       done
       unset NCCL_MAX_CTAS

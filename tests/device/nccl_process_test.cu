@@ -16,7 +16,7 @@
 TEST_CASE("a rank that is a process" * doctest::skip()) {
   char const* const mode = std::getenv("TESSERA_NCCL_TEST");
   REQUIRE(mode);
-  bool const dies = std::string(mode) == "dies";
+  bool const dies = std::string(mode).find("dies") == 0;
   ts::comm::NcclOptions options;
   options.timeout = 20s;
   try {
@@ -32,16 +32,39 @@ TEST_CASE("a rank that is a process" * doctest::skip()) {
     for (int wait = 0; wait < 100 && ts::comm::sequence_of(transport.word(1 - comm.rank())) < 2; ++wait)
       std::this_thread::sleep_for(30ms);  // each process sends its sequence number twice a second
     CHECK(ts::comm::sequence_of(transport.word(1 - comm.rank())) >= 2);
-    if (dies && comm.rank() == 1) raise(SIGKILL);
+    if (std::string(mode) == "dies" && comm.rank() == 1) raise(SIGKILL);
+    if (std::string(mode) == "dies sharing") {
+      constexpr std::int64_t piece = 8 << 20;
+      DeviceBytes const memory(3 * piece);
+      std::shared_ptr<void> const access = memory.share(transport);
+      REQUIRE(access);
+      for (char const* const unit : {"h.2", "h.3"}) {
+        transport.on_stream(sum.stream.get());
+        transport.all_gather(memory.data() + 2 * piece, memory.data(), piece, {"gather", unit});
+        transport.on_stream(nullptr);
+        try {
+          finish(transport, sum.stream.get());
+        } catch (ts::PeerLost const&) {  // the stream must not wait for the copies of the lost rank
+          ts::cuda::require(cudaStreamSynchronize(sum.stream.get()), "cudaStreamSynchronize");
+          throw;
+        }
+        if (comm.rank() == 1) raise(SIGKILL);
+      }
+    }
 
     auto const cases = all_cases(comm.world());
     Expected const expected = expected_of(comm.world(), cases, 7);
     auto const& mine = expected.buffers[static_cast<std::size_t>(comm.rank())];
     OnDevice const device(cases, comm.rank(), comm.world(), 7);
-    for (int const channel : {0, 1}) {
-      INFO("channel ", channel);
+    for (int const turn : {0, 1, 2, 3}) {
+      int const channel = turn % 2;
+      bool const shared = turn >= 2;
+      INFO("channel ", channel, ", shared ", shared);
+      std::shared_ptr<void> const access = shared ? device.share(transport) : nullptr;
+      CHECK(shared == (access != nullptr));
       ProcessGroup const peers = transport.over({.channel = channel});
       device.reset();
+      transport.barrier();  // other GPUs write into this rank's buffers
       transport.on_stream(sum.stream.get());
       for (std::size_t index = 0; index < cases.size(); ++index)
         perform(transport, cases[index], device.send(index), device.recv(index), peers);
@@ -96,8 +119,11 @@ TEST_CASE("a process that is killed is named by the other") {
   TESSERA_NEEDS_GPUS(2);
   int const port = free_port();
   auto const start = Clock::now();
-  pid_t const first = start_child(0, 2, port, "dies");
-  pid_t const second = start_child(1, 2, port, "dies");
+  char const* mode = nullptr;
+  SUBCASE("without shared memory") { mode = "dies"; }
+  SUBCASE("with shared memory") { mode = "dies sharing"; }
+  pid_t const first = start_child(0, 2, port, mode);
+  pid_t const second = start_child(1, 2, port, mode);
   CHECK(end_of(second) == 128 + SIGKILL);
   CHECK(end_of(first) == exit_code(ts::ErrorKind::peer_lost));
   CHECK(seconds_since(start) < 50);

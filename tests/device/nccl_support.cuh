@@ -58,16 +58,26 @@ using Clock = std::chrono::steady_clock;
 /// Device memory. The destructor frees it.
 class DeviceBytes {
  public:
-  explicit DeviceBytes(std::size_t bytes) {
+  explicit DeviceBytes(std::size_t bytes) : bytes_(static_cast<std::int64_t>(bytes)) {
     void* memory = nullptr;
     ts::cuda::require(cudaMalloc(&memory, bytes), "cudaMalloc");
-    memory_ = ts::cuda::Owned<void*, &cudaFree>(memory);
+    memory_.reset(memory, &cudaFree);
   }
   std::byte* data() const { return static_cast<std::byte*>(memory_.get()); }
+  /// Gives the other ranks access until the result is destroyed.
+  std::shared_ptr<void> share(Transport& transport, std::uint64_t layout = 1) const {
+    return transport.share(memory_, data(), bytes_, layout);
+  }
 
  private:
-  ts::cuda::Owned<void*, &cudaFree> memory_;
+  std::int64_t bytes_;
+  std::shared_ptr<void> memory_;
 };
+
+/// Returns how many batches have run as copies between GPUs. `access` is the result of `share`.
+std::int64_t copied_batches(std::shared_ptr<void> const& access) {
+  return access ? static_cast<ts::comm::detail::PeerCopies const*>(access.get())->batches() : 0;
+}
 
 bool holds(std::string const& text, std::string const& part) { return text.find(part) != text.npos; }
 double seconds_since(Clock::time_point start) {
@@ -226,6 +236,8 @@ class OnDevice {
     }
     memory_.emplace(bytes);
   }
+  /// Gives the other ranks access to the buffers until the result is destroyed.
+  std::shared_ptr<void> share(Transport& transport) const { return memory_->share(transport); }
   std::byte* send(std::size_t index) const { return memory_->data() + at_[index]; }
   std::byte* recv(std::size_t index) const { return send(index) + padded_bytes(start_[index]); }
   void reset() const {
@@ -233,6 +245,7 @@ class OnDevice {
       upload(send(index), start_[index].send);
       upload(recv(index), start_[index].recv);
     }
+    ts::cuda::require(cudaDeviceSynchronize(), "cudaDeviceSynchronize");  // other GPUs write to the memory
   }
   Buffers now(std::size_t index) const {
     Buffers result = start_[index];
@@ -307,11 +320,13 @@ ts::cuda::Graph capture(cudaStream_t stream, std::function<void()> const& body) 
 }
 
 /// Runs all collectives of all_cases() on `world` GPUs. The GPUs are split into groups of `count` ranks, and
-/// group_of(rank) returns the group of the rank `rank`. Compares the results with the results of the
-/// library's collectives between CPU threads.
-void compare_with_threads(int world, int count, GroupOf const& group_of, int channel) {
+/// group_of(rank) returns the group of the rank `rank`. With `shared`, the ranks give each other access to
+/// their device memory. Compares the results with the results of the library's collectives between CPU
+/// threads.
+void compare_with_threads(int world, int count, GroupOf const& group_of, int channel, bool shared) {
   CAPTURE(world);
   CAPTURE(channel);
+  CAPTURE(shared);
   auto const cases = all_cases(count);
   unsigned const seed = std::random_device{}();
   CAPTURE(seed);
@@ -344,7 +359,10 @@ void compare_with_threads(int world, int count, GroupOf const& group_of, int cha
     // graph.
     ts::cuda::Stream const stream = ts::cuda::make_stream();
     OnDevice const device(cases, index_in_group, count, seed);
+    std::shared_ptr<void> const access = shared ? device.share(transport) : nullptr;
+    if (shared && !access) differences.add(rank, "its memory is not shared");
     device.reset();
+    transport.barrier();  // other GPUs write into this rank's buffers, so all ranks must have called reset()
     transport.reset_traffic();
     auto const enqueue = [&] {
       transport.on_stream(stream.get());
@@ -373,6 +391,28 @@ void compare_with_threads(int world, int count, GroupOf const& group_of, int cha
     check("group: ", [&](std::size_t index) { return device.now(index); });
     if (transport.traffic().calls != 1) differences.add(rank, "calls");
 
+    // If the memory is shared, batches without other moves run as copies.
+    std::vector<std::size_t> copied;
+    for (std::size_t index = 0; index < cases.size(); ++index)
+      if (Move const move = cases[index].move;
+          cases[index].count > 0 && (move == Move::all_to_all || move == Move::all_gather ||
+                                     move == Move::all_reduce || move == Move::reduce_scatter))
+        copied.push_back(index);
+    device.reset();
+    transport.barrier();
+    std::int64_t const before = copied_batches(access);
+    transport.on_stream(stream.get());
+    transport.begin_group();
+    for (std::size_t const index : copied)
+      perform(transport, cases[index], device.send(index), device.recv(index), peers);
+    transport.end_group();
+    transport.on_stream(nullptr);
+    finish(transport, stream.get());
+    for (std::size_t const index : copied)
+      if (!(device.now(index) == mine[index])) differences.add(rank, "batch: " + cases[index].text());
+    if (copied_batches(access) - before != (shared ? 1 : 0))
+      differences.add(rank, "number of batches of copies");
+
     // Fourth, a CUDA graph contains all collectives as separate NCCL calls, and a second graph contains them
     // as one grouped NCCL call. Each graph is launched three times.
     for (bool const grouped : {false, true}) {
@@ -396,8 +436,10 @@ void compare_with_threads(int world, int count, GroupOf const& group_of, int cha
   CHECK(differences.text() == "");
 }
 void compare_with_threads(int world, int channel = 0) {
-  compare_with_threads(
-      world, world, [](int) { return ProcessGroup{}; }, channel);
+  for (bool const shared : {false, true})
+    if (!shared || world > 1)
+      compare_with_threads(
+          world, world, [](int) { return ProcessGroup{}; }, channel, shared);
 }
 
 /// The errors of a launch of several ranks in which a rank was lost: the errors that the ranks caught, and

@@ -2,6 +2,7 @@
 // Tests whole training runs on a GPU. They are compared with runs on the CPU, and with each other for
 // identical bits.
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cmath>
 #include <cstddef>
@@ -115,6 +116,23 @@ TEST_CASE("four GPUs and every stage have the bits of one") {
   compare_splits(4);
 }
 
+TEST_CASE("two GPUs that are connected by NVLink exchange by copies") {
+  TESSERA_NEEDS_GPUS(2);
+  Run run = some_run(1);
+  run.split = {2, 1};
+  for (char const* const sharding : {"zs0", "zs1", "zs2", "zs3"}) {
+    CAPTURE(sharding);
+    RecipeTable const table = on_gpu("bf16", "graph", "none", "none", sharding);
+    std::array<std::int64_t, 2> copied{};
+    run_ranks(table, 2, [&](comm::Comm& comm) {
+      auto const trainer = make_trainer(any_model(tiny), table, comm, options_of(run));
+      trainer->step(batch_of(run, 0, comm.rank())).get();
+      copied[static_cast<std::size_t>(comm.rank())] = comm.transport().copied_calls();
+    });
+    CHECK(copied[0] > 0);
+    CHECK(copied[1] > 0);
+  }
+}
 TEST_CASE("buckets of two GPUs have the bits of one") {
   TESSERA_NEEDS_GPUS(2);
   for (std::string_view const precision : {"fp32", "bf16"}) {

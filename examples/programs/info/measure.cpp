@@ -291,7 +291,7 @@ std::string machine_text(Device device) {
 std::string link_text(Device device) {
   if (info_of(device).on_cores) return "the memory of this host";
   DeviceFacts const facts = device_facts(device);
-  return "NCCL " + facts.transport + " between the GPUs of this host";
+  return "the links between the GPUs of this host, with NCCL " + facts.transport;
 }
 
 /// Times all training runs, again and again, until `measuring.seconds` have passed. Returns the times. Writes

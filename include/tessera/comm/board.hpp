@@ -128,6 +128,65 @@ class History {
   char last_unit_[64] = {};
 };
 
+/// Device memory that all ranks of a host have shared, as one rank sees it.
+class SharedMemory {
+ public:
+  SharedMemory() = default;
+  SharedMemory(SharedMemory const&) = delete;
+  SharedMemory& operator=(SharedMemory const&) = delete;
+  virtual ~SharedMemory() = default;
+
+  /// Returns whether all collectives of this rank outside CUDA graphs are complete. The caller must know this
+  /// about graphs.
+  virtual bool is_idle() const noexcept = 0;
+  /// Ends the access of this rank to the memory of the others, and tells them so. All collectives must be
+  /// complete.
+  virtual void close() noexcept = 0;
+  /// Returns whether the rank `rank` has called `close`.
+  virtual bool closed_by(int rank) const noexcept = 0;
+};
+
+/// Shared memory that ranks have given up, but to which other ranks can still write. Any thread may use it.
+class KeptMemory {
+ public:
+  explicit KeptMemory(int world) : world_(world) {}
+
+  void add(std::shared_ptr<SharedMemory> memory) {
+    std::lock_guard const lock(mutex_);
+    kept_.push_back(std::move(memory));
+    any_ = true;
+  }
+  /// Frees the memory to which no rank has access. If `failed` is false, first ends the access of ranks whose
+  /// collectives have become complete.
+  void free_closed(bool failed) {
+    if (!any_) return;
+    std::vector<std::shared_ptr<SharedMemory>> closed;  // destroyed without the lock
+    std::lock_guard const lock(mutex_);
+    for (auto const& memory : kept_)
+      if (!failed && memory->is_idle()) memory->close();
+    auto const still_open = std::stable_partition(kept_.begin(), kept_.end(), [this](auto const& memory) {
+      for (int rank = 0; rank < world_; ++rank)
+        if (!memory->closed_by(rank)) return true;
+      return false;
+    });
+    closed.assign(still_open, kept_.end());
+    kept_.erase(still_open, kept_.end());
+    any_ = !kept_.empty();
+  }
+  /// Ends the access of this rank to the memory of the others. All memory must be this rank's.
+  void close() {
+    std::lock_guard const lock(mutex_);
+    for (auto const& memory : kept_) memory->close();
+  }
+  bool empty() const { return !any_; }
+
+ private:
+  int const world_;
+  std::mutex mutex_;
+  std::vector<std::shared_ptr<SharedMemory>> kept_;
+  std::atomic<bool> any_{false};
+};
+
 /// Gives access to the boards of all ranks, and to the failure that ended the communicator. Any thread may
 /// use it.
 class RankStates {
@@ -154,6 +213,9 @@ class RankStates {
   /// Records a sign of life from `rank`.
   virtual void mark_alive(int rank) noexcept = 0;
   virtual void leave() noexcept = 0;
+  /// Returns the shared memory that ranks have given up. It exists at least until all ranks of this process
+  /// have destroyed their states.
+  virtual KeptMemory& kept() noexcept = 0;
   /// Returns the name of a rank for error messages, such as "rank 2".
   virtual std::string name(int rank) const { return "rank " + std::to_string(rank); }
 
@@ -166,9 +228,11 @@ class RankStates {
 struct ThreadBoards {
   explicit ThreadBoards(int world)
       : boards(std::make_unique<Board[]>(static_cast<std::size_t>(world))),
-        histories(std::make_unique<History[]>(static_cast<std::size_t>(world))) {}
+        histories(std::make_unique<History[]>(static_cast<std::size_t>(world))),
+        kept(world) {}
   std::unique_ptr<Board[]> boards;
   std::unique_ptr<History[]> histories;
+  KeptMemory kept;
 };
 
 /// The states of ranks that are threads of one process.
@@ -187,6 +251,7 @@ class ThreadRankStates final : public RankStates {
   void lose(int lost, std::string const& text) override { group_->lose(lost, text); }
   void mark_alive(int rank) noexcept override { group_->mark_alive(rank); }
   void leave() noexcept override {}  // nothing to do: the member `threads_` of Nccl leaves the group
+  KeptMemory& kept() noexcept override { return shared_->kept; }
 
  private:
   std::shared_ptr<ThreadGroup> group_;
@@ -237,6 +302,7 @@ class LaunchRankStates final : public RankStates {
   void leave() noexcept override {
     launch_->unwatch(this, std::uncaught_exceptions() > exceptions_ ? Launch::by_exception : nullptr);
   }
+  KeptMemory& kept() noexcept override { return kept_; }
   std::string name(int rank) const override { return launch_->name(rank); }
 
  private:
@@ -259,6 +325,7 @@ class LaunchRankStates final : public RankStates {
   int const exceptions_ = std::uncaught_exceptions();
   std::unique_ptr<Board[]> boards_;
   mutable History history_;
+  KeptMemory kept_{launch_->world()};
 };
 
 }  // namespace detail

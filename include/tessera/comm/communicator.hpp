@@ -177,8 +177,9 @@ class Transport {
     run(Move::receive, bytes, nullptr, buffer, id, group, from);
   }
   /// Replaces every rank's buffer of `count` elements by the sum of the buffers of all ranks of the group.
-  /// The transports Threads and Processes add in rank order; they sum 16-bit formats in fp32 and round once.
-  /// NCCL adds in an order of its own, and may round every partial sum.
+  /// The transports Threads and Processes, and copies between GPUs (`share`), add in rank order; they sum
+  /// 16-bit formats in fp32 and round once. NCCL adds in an order of its own, and may round every partial
+  /// sum.
   void all_reduce(DType dtype, void* buffer, std::int64_t count, CollectiveId const& id = {},
                   ProcessGroup const& group = {}) {
     run(Move::all_reduce, count * static_cast<std::int64_t>(size_of(dtype)), buffer, buffer, id, group, -1,
@@ -201,9 +202,10 @@ class Transport {
 
   /// Starts a batch of collectives: all calls until `end_group`. All calls of the batch must use the same
   /// stream and the same communicator. No call may read or write bytes that another call of the batch writes.
-  /// NCCL runs the batch as one operation; the transports for host memory run the calls one by one. When
-  /// `end_group` has returned, the results are available; on a device transport they are available to later
-  /// work of the stream. `end_group` does nothing if `begin_group` was not called before.
+  /// NCCL, or copies between GPUs, run the batch as one operation; the transports for host memory run the
+  /// calls one by one. When `end_group` has returned, the results are available; on a device transport they
+  /// are available to later work of the stream. `end_group` does nothing if `begin_group` was not called
+  /// before.
   void begin_group() noexcept { grouped_ = true; }
   void end_group() {
     if (!grouped_) return;
@@ -221,6 +223,25 @@ class Transport {
   /// Sets the stream (a cudaStream_t) on which a device transport enqueues the collectives that follow. With
   /// a null stream, collectives work on host memory. Other transports ignore the stream.
   void on_stream(void* stream) noexcept { stream_ = stream; }
+
+  /// Gives the other ranks access to `bytes` bytes of device memory from `base` on, which exist as long as
+  /// `owner`. Collectives whose receive buffers are in this memory can then use the copy engines of the GPUs.
+  /// All ranks must call it together, each with one allocation of cudaMalloc, while no stream is set.
+  /// `layout` is a hash of the buffers in the memory, which must have the same offsets on all ranks.
+  /// Collectives of one communicator on this memory must always be on the same stream. The access ends when
+  /// the returned object is destroyed. All ranks must destroy it between the same collectives, after they
+  /// have waited for these. The destructor waits up to 30 s for the other ranks, because they must not write
+  /// to memory that is freed. If a rank fails, or waits in a collective that this rank does not enter, the
+  /// memory is freed later, at the latest with the transports of all ranks of the process. Returns null if
+  /// the transport cannot do this; its collectives then work as before.
+  virtual std::shared_ptr<void> share(std::shared_ptr<void> /*owner*/, std::byte* /*base*/,
+                                      std::int64_t /*bytes*/, std::uint64_t /*layout*/) {
+    return nullptr;
+  }
+
+  /// Returns how many calls of collectives this rank has enqueued as copies between GPUs. A call can be a
+  /// group, and a call in a CUDA graph counts once, however often the graph is launched.
+  virtual std::int64_t copied_calls() const noexcept { return 0; }
 
   /// Tells the other ranks that this rank is alive, for example in a long computation without collectives.
   /// Restarts the timeouts with which other ranks wait for this rank.
@@ -270,6 +291,7 @@ class Transport {
   static double seconds_since(Clock::time_point start) {
     return std::chrono::duration<double>(Clock::now() - start).count();
   }
+  void* stream() const noexcept { return stream_; }
 
  private:
   /// A group of this transport that has a communicator or had a collective.

@@ -9,10 +9,12 @@
 #include <cstdint>
 #include <cuda_runtime.h>
 #include <deque>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <nccl.h>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -20,6 +22,7 @@
 
 #include "tessera/comm/board.hpp"
 #include "tessera/comm/communicator.hpp"
+#include "tessera/comm/peer_words.cuh"
 #include "tessera/comm/threads.hpp"
 #include "tessera/core/error.hpp"
 
@@ -148,6 +151,13 @@ class NcclLink {
 
   /// Throws PeerLost if the communicator has ended.
   void check() const {
+    if (are_released()) {
+      for (int wait = 0; wait < 100 && !states_->fault(); ++wait) {  // a fault names the lost rank
+        blame_leavers();
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      }
+      states_->lose(-1, "another rank has ended the waits of its GPU for this rank");
+    }
     if (auto const fault = states_->fault()) raise(fault->first, fault->second);
   }
 
@@ -173,18 +183,51 @@ class NcclLink {
                      : "at collective " + states_->history(rank).text(word, rank);
   }
 
-  /// Runs the watcher thread. Waits until a rank is lost or `close` is called, then ends the communicators
-  /// and returns.
+  /// Ends the access to shared memory. Waits until all ranks have ended theirs, and then frees the memory of
+  /// this rank. Otherwise adds it to the kept memory: after 30 s, after a failure, or if another rank waits
+  /// for this one in a collective. While an exception is handled, waits only 1 s.
+  void end_access(std::shared_ptr<SharedMemory> memory) const {
+    auto const end = Clock::now() + std::chrono::seconds(std::uncaught_exceptions() > 0 ? 1 : 30);
+    bool const idle = await_idle(*memory, end);
+    if (idle) memory->close();
+    if (!idle || !await_closed(*memory, end)) states_->kept().add(std::move(memory));
+    states_->kept().free_closed(states_->fault().has_value());
+  }
+
+  /// Adds words on which streams wait for other ranks.
+  void add(std::shared_ptr<PeerWords> const& words) {
+    std::lock_guard lock(waits_);
+    std::erase_if(words_, [](auto const& each) { return each.expired(); });
+    words_.push_back(words);
+  }
+
+  /// Runs the watcher thread. Waits until a rank is lost or `close` is called, then ends the communicators.
+  /// After the loss of a rank, ends the waits of streams for other ranks. Returns after `rest`.
   void watch() {
     cudaSetDevice(device_);
     std::unique_lock lock(watcher_);
     while (!closing_ && !lost()) wake_.wait_for(lock, std::chrono::milliseconds(50));
     lock.unlock();
     last_place();
+    // NCCL waits for the GPU when it ends a communicator, so another thread ends the waits of streams
+    // meanwhile.
+    std::thread releasing;
+    try {
+      releasing = std::thread([this] { release_streams(); });
+    } catch (std::exception const&) {  // streams that wait for words will not end
+    }
     end();
     lock.lock();
     ended_ = true;
+    wake_.notify_all();
+    wake_.wait(lock, [&] { return resting_.load(); });
     lock.unlock();
+    if (releasing.joinable()) releasing.join();
+  }
+  /// Lets `watch` return. No stream of this rank may wait for another rank any longer.
+  void rest() {
+    std::lock_guard lock(watcher_);
+    resting_ = true;
     wake_.notify_all();
   }
   void wake() noexcept { wake_.notify_all(); }
@@ -261,7 +304,7 @@ class NcclLink {
 
   /// Ends the communicator if another rank of a group has left and has reached fewer collectives of the group
   /// than this rank. That rank will never reach the collective in which this rank waits.
-  void blame_leavers() {
+  void blame_leavers() const {
     each_peer([&](int communicator, int rank) {
       if (!states_->has_left(rank)) return;
       if (states_->board(rank)->reached(communicator) >= states_->board(rank_)->reached(communicator)) return;
@@ -392,6 +435,81 @@ class NcclLink {
     return states_->fault().has_value();
   }
 
+  /// Returns whether the GPU of another rank has stopped to wait, so that results can be wrong.
+  bool are_released() const {
+    auto const all = words();
+    return std::any_of(all.begin(), all.end(), [](auto const& each) { return each->are_released(); });
+  }
+
+  /// Returns the words that exist.
+  std::vector<std::shared_ptr<PeerWords>> words() const {
+    std::vector<std::shared_ptr<PeerWords>> all;
+    std::lock_guard lock(waits_);
+    for (auto const& each : words_)
+      if (auto one = each.lock()) all.push_back(std::move(one));
+    return all;
+  }
+
+  /// Returns whether the rank `rank` has reached a collective of a common group that this rank has not
+  /// reached.
+  bool is_ahead(int rank) const {
+    bool ahead = false;
+    each_peer([&](int communicator, int peer) {
+      ahead = ahead || (peer == rank && states_->board(rank)->reached(communicator) >
+                                            states_->board(rank_)->reached(communicator));
+    });
+    return ahead;
+  }
+
+  /// Waits until the collectives of this rank are complete. Returns false after a failure, because streams
+  /// can then still wait for other ranks, or at the time `end`.
+  bool await_idle(SharedMemory const& memory, Clock::time_point end) const {
+    while (!states_->fault() && Clock::now() < end) {
+      if (memory.is_idle()) return !states_->fault();
+      std::this_thread::sleep_for(std::chrono::microseconds(100));
+    }
+    return false;
+  }
+
+  /// Waits until all ranks have closed `memory`. Returns false after a failure, at the time `end`, or if a
+  /// rank that has not closed it was ahead of this rank for 1 s.
+  bool await_closed(SharedMemory const& memory, Clock::time_point end) const {
+    auto in_step = Clock::now();  // the last time at which no such rank was ahead
+    std::uint64_t reached = states_->board(rank_)->reached();
+    for (;;) {
+      bool closed = true, ahead = false;
+      for (int rank = 0; rank < states_->world(); ++rank)
+        if (!memory.closed_by(rank)) {
+          closed = false;
+          ahead = ahead || is_ahead(rank);
+        }
+      if (closed) return true;
+      auto const now = Clock::now();
+      std::uint64_t const current = states_->board(rank_)->reached();
+      if (!ahead || current != reached) in_step = now;
+      reached = current;
+      if (states_->fault() || now > end || now - in_step > std::chrono::seconds(1)) return false;
+      std::this_thread::sleep_for(std::chrono::microseconds(100));
+    }
+  }
+
+  /// Runs until `rest` is called. Ends the waits of this rank's streams for other ranks, beginning 0.5 s
+  /// after the loss of a rank, when all ranks know of it, or 5 s after the call of `close`.
+  void release_streams() {
+    cudaSetDevice(device_);
+    auto const start = Clock::now();
+    std::optional<Clock::time_point> lost;
+    while (!resting_) {
+      auto const now = Clock::now();
+      if (!lost && states_->fault()) lost = now;
+      bool const due =
+          (lost && now - *lost > std::chrono::milliseconds(500)) || now - start > std::chrono::seconds(5);
+      if (due)
+        for (auto const& each : words()) each->release();
+      std::this_thread::sleep_for(std::chrono::microseconds(due ? 50 : 1000));
+    }
+  }
+
   void end() {
     std::vector<ncclComm_t> last_first;
     {
@@ -434,6 +552,9 @@ class NcclLink {
   std::condition_variable wake_;
   bool closing_ = false;
   bool ended_ = false;
+  std::atomic<bool> resting_{false};
+  mutable std::mutex waits_;
+  std::vector<std::weak_ptr<PeerWords>> words_;  ///< on which streams wait for other ranks
   int failures_ = 0;
   mutable std::mutex place_;
   mutable std::string last_place_;

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <cuda_runtime.h>
 #include <functional>
+#include <map>
 #include <memory>
 #include <nccl.h>
 #include <optional>
@@ -19,11 +20,13 @@
 #include <utility>
 #include <vector>
 
+#include "tessera/backend/cuda/runtime/capture.cuh"
 #include "tessera/backend/cuda/runtime/context.cuh"
 #include "tessera/backend/cuda/runtime/error.cuh"
 #include "tessera/comm/board.hpp"
 #include "tessera/comm/communicator.hpp"
 #include "tessera/comm/nccl_link.cuh"
+#include "tessera/comm/peer_copies.cuh"
 #include "tessera/comm/threads.hpp"
 #include "tessera/core/dtype.hpp"
 #include "tessera/core/error.hpp"
@@ -66,19 +69,19 @@ class Nccl final : public Transport {
         link_(std::make_shared<detail::NcclLink>(states, rank, device, timeout)) {}
   ~Nccl() override {
     link_->states().leave();
-    if (watcher_.joinable()) {
-      if (link_->close())
-        watcher_.join();
-      else
-        watcher_.detach();  // the thread shares the ownership of the link
+    bool const ended = !watcher_.joinable() || link_->close();
+    if (words_) {
+      cuda::DeviceScope const scope(device_);
+      cudaDeviceSynchronize();  // kernels that are still enqueued may write to the board
+      cudaHostUnregister(&board_);
     }
-    if (!words_) return;
-    int current = device_;
-    cudaGetDevice(&current);
-    cudaSetDevice(device_);
-    cudaDeviceSynchronize();  // kernels that are still enqueued may write to the board
-    cudaHostUnregister(&board_);
-    cudaSetDevice(current);
+    link_->rest();
+    if (!threads_) close_kept_memory();
+    if (!watcher_.joinable()) return;
+    if (ended)
+      watcher_.join();
+    else
+      watcher_.detach();  // the thread shares the ownership of the link
   }
 
   /// Makes the GPU of this rank current for the calling thread, and connects to the other ranks. All ranks
@@ -104,6 +107,30 @@ class Nccl final : public Transport {
     reset_traffic();
   }
 
+  std::shared_ptr<void> share(std::shared_ptr<void> owner, std::byte* base, std::int64_t bytes,
+                              std::uint64_t layout) override {
+    if (stream())
+      throw Error(ErrorKind::usage,
+                  "memory was shared while a stream was set; call on_stream(nullptr) before", rank());
+    if (world() == 1 || ranks_on_host() != world()) return nullptr;
+    auto const copies = detail::PeerCopies::open(*this, device_, std::move(owner), base, bytes, layout);
+    if (!copies) return nullptr;
+    try {
+      barrier();  // then all ranks have the stage to which others copy the pattern
+      if (!detail::PeerWords::on_all_ranks(*this, copies->works())) return nullptr;
+    } catch (...) {
+      link_->states().kept().add(copies);  // other ranks can still copy the pattern
+      throw;
+    }
+    copies_->push_back(copies);
+    link_->add(copies->words());
+    return std::shared_ptr<void>(copies.get(), [list = copies_, link = link_, copies](void*) {
+      std::erase(*list, copies);
+      link->end_access(copies);
+    });
+  }
+
+  std::int64_t copied_calls() const noexcept override { return copied_calls_; }
   std::string_view name() const noexcept override { return "nccl"; }
   int local_rank() const noexcept override { return device_; }
   int ranks_on_host() const noexcept override { return link_->states().ranks_on_host(); }
@@ -136,27 +163,44 @@ class Nccl final : public Transport {
     return Memory(memory);
   }
 
+  /// Ends the access to the memory of other processes. Waits up to 0.3 s until they have ended theirs. A lost
+  /// process does not do so.
+  void close_kept_memory() const noexcept {
+    detail::KeptMemory& kept = link_->states().kept();
+    kept.close();
+    for (int wait = 0; wait < 30 && !kept.empty(); ++wait) {
+      kept.free_closed(true);
+      if (!kept.empty()) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+  }
+
   void note(Request const& request) override {
     auto* const stream = static_cast<cudaStream_t>(request.stream);
     int const communicator = request.group.communicator;
     detail::Board::Count& count = board_.counts[communicator];
     if (request.group.count < world() && communicator == 0) return note_uncounted(request);
     if (!stream) {
+      if (!link_->states().kept().empty())
+        link_->states().kept().free_closed(link_->states().fault().has_value());
       link_->history().put(request, false);
       count.host.fetch_add(1, std::memory_order_relaxed);
       return Transport::note(request);
     }
-    cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
-    cuda::require(cudaStreamIsCapturing(stream, &capture), "cudaStreamIsCapturing");
-    link_->history().put(request, capture == cudaStreamCaptureStatusActive);
+    cuda::Capture const capture(stream);
+    link_->history().put(request, capture.active());
     auto const at = [&](auto& member) {
       auto const offset = reinterpret_cast<std::byte*>(&member) - reinterpret_cast<std::byte*>(&board_);
       return reinterpret_cast<Word*>(static_cast<std::byte*>(words_) + offset);
     };
-    cuda::reach_collective<Word>
-        <<<1, 1, 0, stream>>>(static_cast<Word*>(small_.get()) + communicator, at(count.device),
-                              at(board_.word), watch_word(request.sequence, request.move, communicator));
-    cuda::require(cudaGetLastError(), "reach_collective");
+    Word* counter = static_cast<Word*>(small_.get()) + communicator;
+    Word volatile *reached = at(count.device), *word = at(board_.word);
+    Word value = watch_word(request.sequence, request.move, communicator);
+    void* arguments[] = {&counter, &reached, &word, &value};
+    auto* const kernel = reinterpret_cast<void*>(&cuda::reach_collective<Word>);
+    if (capture.active())
+      capture.add_branch(kernel, arguments, {&last_of_communicator_[communicator], &last_of_stream_[stream]});
+    else
+      cuda::require(cudaLaunchKernel(kernel, dim3(1), dim3(1), arguments, 0, stream), "reach_collective");
   }
   /// Records a collective of a group that has no NCCL communicator, and so no count on the board. Either the
   /// group has only this rank, or the ranks are threads that exchange host memory without NCCL.
@@ -177,30 +221,16 @@ class Nccl final : public Transport {
     return 0;
   }
 
-  /// A collective that was not yet passed to NCCL.
-  struct Call {
-    Request request;
-    void const* send;
-    void* recv;
-  };
-
   void enqueue(Request const& request, void const* send, void* recv) {
-    auto const* const from = static_cast<std::byte const*>(send);
-    auto* const to = static_cast<std::byte*>(recv);
-    auto const count = static_cast<std::size_t>(request.bytes);
-    auto* const stream = static_cast<cudaStream_t>(request.stream);
-    if (request.group.count == 1) return copy(to, from, count, stream);
+    if (request.group.count == 1)
+      return copy(recv, send, static_cast<std::size_t>(request.bytes),
+                  static_cast<cudaStream_t>(request.stream));
     if (request.group.count < world() && request.group.communicator == 0)
       throw Error(ErrorKind::usage,
                   describe(request) +
                       " involves only some of the ranks, which need a separate communicator; " +
                       "open it first with Transport::over",
                   rank());
-    int const own = request.group.index_of(rank());
-    if (request.move == Move::all_to_all)
-      copy(to + own * request.bytes, from + own % request.pieces * request.bytes, count, stream);
-    if (request.move == Move::gather && own == request.root)
-      copy(to + own * request.bytes, from, count, stream);
     calls_.push_back({request, send, recv});
     if (!grouped()) flush();
   }
@@ -225,11 +255,19 @@ class Nccl final : public Transport {
     return first.group.communicator;
   }
 
-  /// Passes all pending collectives to NCCL as one NCCL group.
+  /// Runs all pending collectives: by copies if all of them can run so, otherwise as one NCCL group.
   void flush() override {
     if (calls_.empty()) return;
+    for (auto const& copies : *copies_)
+      if (copies->take(calls_)) {
+        link_->check();
+        copies->run(calls_);
+        ++copied_calls_;
+        return calls_.clear();
+      }
+    for (detail::PendingCall const& call : calls_) copy_own_piece(call);
     link_->enqueue([&](auto const& communicators) {
-      for (Call const& call : calls_) {
+      for (detail::PendingCall const& call : calls_) {
         auto const index = static_cast<std::size_t>(call.request.group.communicator);
         ncclResult_t const status = ask(call, communicators[index]);
         if (status != ncclSuccess && status != ncclInProgress) return status;
@@ -239,7 +277,18 @@ class Nccl final : public Transport {
     calls_.clear();
   }
 
-  ncclResult_t ask(Call const& call, ncclComm_t communicator) const {
+  /// Enqueues the copy of the piece that a rank sends to itself, which NCCL does not copy.
+  void copy_own_piece(detail::PendingCall const& call) const {
+    Request const& request = call.request;
+    int const own = request.group.index_of(rank());
+    bool const exchanges = request.move == Move::all_to_all;
+    if (!exchanges && !(request.move == Move::gather && own == request.root)) return;
+    copy(static_cast<std::byte*>(call.recv) + own * request.bytes,
+         static_cast<std::byte const*>(call.send) + (exchanges ? own % request.pieces * request.bytes : 0),
+         static_cast<std::size_t>(request.bytes), static_cast<cudaStream_t>(request.stream));
+  }
+
+  ncclResult_t ask(detail::PendingCall const& call, ncclComm_t communicator) const {
     Request const& request = call.request;
     auto* const stream = static_cast<cudaStream_t>(request.stream);
     auto const count = static_cast<std::size_t>(request.bytes);
@@ -399,7 +448,15 @@ class Nccl final : public Transport {
   cuda::Event event_;
   Memory small_;  ///< counters; from byte 256 an operand of barriers; from byte 512 a float for each rank
   Memory staging_;
-  std::vector<Call> calls_;  ///< collectives that NCCL has not got yet; keeps its capacity
+  // The last counts of collectives in a captured graph. The counts of one communicator must not be mixed up,
+  // and the watch word on the board must be that of the last collective of a stream.
+  std::array<cuda::Capture::Branch, detail::max_communicators> last_of_communicator_;
+  std::map<cudaStream_t, cuda::Capture::Branch> last_of_stream_;
+  /// One for each memory that is shared.
+  std::shared_ptr<std::vector<std::shared_ptr<detail::PeerCopies>>> const copies_ =
+      std::make_shared<std::vector<std::shared_ptr<detail::PeerCopies>>>();
+  std::int64_t copied_calls_ = 0;
+  std::vector<detail::PendingCall> calls_;  ///< collectives that were not enqueued yet; keeps its capacity
 };
 
 }  // namespace comm

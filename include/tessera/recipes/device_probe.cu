@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <span>
 #include <string>
@@ -107,15 +108,18 @@ std::vector<double> device_collective_seconds(comm::Comm const& comm,
                                               std::span<comm::Request const> requests) {
   std::int64_t largest = 0;
   for (comm::Request const& request : requests) largest = std::max(largest, request.bytes * comm.world());
-  cuda::ScopedMemory const send(static_cast<std::size_t>(largest)),
-      receive(static_cast<std::size_t>(largest));
-  if (!comm::unanimous(comm, send.get() && receive.get())) return {};
+  auto const bytes = static_cast<std::size_t>(largest);
+  cuda::ScopedMemory const send(bytes);
+  auto const receive = std::make_shared<cuda::ScopedMemory>(bytes);
+  if (!comm::unanimous(comm, send.get() && receive->get())) return {};
   comm::Transport& transport = comm.transport();
+  // A trainer shares its memory too, so that its collectives can use copy engines.
+  std::shared_ptr<void> const shared =
+      transport.share(receive, static_cast<std::byte*>(receive->get()), largest, 0);
   cuda::Stream const stream = cuda::make_stream();
   cuda::Event const begin = cuda::make_event(cudaEventDefault), end = cuda::make_event(cudaEventDefault);
-  for (cuda::ScopedMemory const* memory : {&send, &receive})
-    cuda::require(cudaMemsetAsync(memory->get(), 0, static_cast<std::size_t>(largest), stream.get()),
-                  "cudaMemsetAsync");
+  for (void* const memory : {send.get(), receive->get()})
+    cuda::require(cudaMemsetAsync(memory, 0, bytes, stream.get()), "cudaMemsetAsync");
   // At its end, makes the collectives of this rank use host memory again.
   struct OnStream {
     OnStream(comm::Transport& of, cudaStream_t stream) : transport(of) { transport.on_stream(stream); }
@@ -132,12 +136,12 @@ std::vector<double> device_collective_seconds(comm::Comm const& comm,
   for (comm::Request const& request : requests) {
     constexpr int calls = 4;
     bool const one_buffer = request.move == Move::all_reduce || request.move == Move::broadcast;
-    void* const from = one_buffer ? receive.get() : send.get();
+    void* const from = one_buffer ? receive->get() : send.get();
     std::array<float, 8> times{};
     for (float& each : times) {
       cuda::require(cudaEventRecord(begin.get(), stream.get()), "cudaEventRecord");
       for (int call = 0; call < calls; ++call)
-        transport.run(request.move, request.bytes, from, receive.get(), {"measure"}, {}, request.root,
+        transport.run(request.move, request.bytes, from, receive->get(), {"measure"}, {}, request.root,
                       request.dtype);
       cuda::require(cudaEventRecord(end.get(), stream.get()), "cudaEventRecord");
       transport.await(is_done, "timed collectives");

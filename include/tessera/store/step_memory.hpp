@@ -30,7 +30,8 @@ class StepMemory {
   /// Allocates the arenas of the plan. `file` must have at least plan.file_bytes() bytes. `file` may be null
   /// if the plan keeps no state in a file.
   explicit StepMemory(StepPlan const& plan, std::unique_ptr<StateFile> file = nullptr)
-      : device_(plan.arena_bytes[static_cast<std::size_t>(Tier::device)]),
+      : device_(
+            std::make_shared<DeviceArena<Place>>(plan.arena_bytes[static_cast<std::size_t>(Tier::device)])),
         file_(std::move(file)),
         evaluate_program_(&plan.evaluate),
         train_(plan.train.buffers.size()),
@@ -54,6 +55,8 @@ class StepMemory {
   std::byte* train(int buffer) const {
     return buffer < 0 ? nullptr : train_[static_cast<std::size_t>(buffer)];
   }
+  /// Returns the arena in device memory.
+  std::shared_ptr<DeviceArena<Place>> const& device() const { return device_; }
   /// Returns the file for state on a disk, or null if the plan keeps no state in a file.
   StateFile const* file() const { return file_.get(); }
 
@@ -61,7 +64,7 @@ class StepMemory {
   /// file, returns the number of bytes up to the last byte that was read or written.
   std::int64_t high_water(Tier tier) const {
     if (!has_addresses(tier)) return file_ ? file_->high_water() : 0;
-    return tier == Tier::device ? device_.high_water() : host_[static_cast<std::size_t>(tier)].high_water();
+    return tier == Tier::device ? device_->high_water() : host_[static_cast<std::size_t>(tier)].high_water();
   }
 
   /// Runs an entry that copies between the file and host memory. Returns when the copy is complete.
@@ -127,7 +130,8 @@ class StepMemory {
  private:
   struct NoMemory {};
   StepMemory(StepPlan const& plan, NoMemory)
-      : evaluate_program_(&plan.evaluate),
+      : device_(std::make_shared<DeviceArena<Place>>()),
+        evaluate_program_(&plan.evaluate),
         train_(plan.train.buffers.size()),
         evaluate_(plan.evaluate.buffers.size()) {
     for (std::size_t tier = 0; tier < tier_count; ++tier)
@@ -139,7 +143,7 @@ class StepMemory {
   static std::size_t size(Buffer const& buffer) { return static_cast<std::size_t>(buffer.bytes); }
   std::byte* address(Buffer const& buffer) const {
     std::size_t const tier = static_cast<std::size_t>(buffer.tier);
-    return (buffer.tier == Tier::device ? device_.base() : host_[tier].base()) + buffer.offset;
+    return (buffer.tier == Tier::device ? device_->base() : host_[tier].base()) + buffer.offset;
   }
   void assign_addresses(StepPlan const& plan) {
     for (std::size_t index = 0; index < train_.size(); ++index)
@@ -151,11 +155,11 @@ class StepMemory {
     if (buffer.offset < 0 || !has_addresses(buffer.tier)) return nullptr;
     std::size_t const tier = static_cast<std::size_t>(buffer.tier);
     if (addresses_[tier].base()) return addresses_[tier].view(buffer.offset, buffer.bytes);
-    return buffer.tier == Tier::device ? device_.view(buffer.offset, buffer.bytes)
+    return buffer.tier == Tier::device ? device_->view(buffer.offset, buffer.bytes)
                                        : host_[tier].view(buffer.offset, buffer.bytes);
   }
 
-  DeviceArena<Place> device_;
+  std::shared_ptr<DeviceArena<Place>> device_;             // empty for `without_memory`
   std::array<OffloadArena<Place>, tier_count> host_;       // index: Tier; empty for tiers outside host memory
   std::array<Arena<AddressSpace>, tier_count> addresses_;  // index: Tier; only for `without_memory`
   std::unique_ptr<StateFile> file_;

@@ -186,6 +186,7 @@ class Engine : public AnyTrainer, private StateAccess {
   affinity::BoundThread bound_;  // must precede all members that allocate memory or start threads
   StepPlan plan_;
   StepMemory<Place> memory_;
+  std::shared_ptr<void> shared_memory_;  // while it exists, other ranks can write to memory_
   Context<Place> context_;
   StepRule rule_;
   Store store_;
@@ -215,6 +216,7 @@ Engine<Place, T>::Engine(ErasedModel<Place, T> model, CheckedRecipe const& recip
       bound_(cores_.share),
       plan_(detail::checked_plan(model_, recipe, options, transport_, open, cores_.ranks)),
       memory_(plan_, detail::file_of(plan_, options, transport_, open)),
+      shared_memory_(detail::share_with_ranks(plan_, memory_, transport_)),
       context_(cores_.threads, detail::workspace_of(plan_, memory_), nullptr, Math::of(recipe),
                cores_.of_workers),
       rule_(detail::step_rule(recipe, options, plan_.shape)),

@@ -197,6 +197,21 @@ std::span<std::byte> workspace_of(StepPlan const& plan, StepMemory<Place> const&
   return {memory.train(buffer), static_cast<std::size_t>(plan.train.at(buffer).bytes)};
 }
 
+/// Gives the other ranks access to the device memory of this rank. Returns an object that ends the access
+/// when it is destroyed; null if there is no access.
+template <class Place>
+std::shared_ptr<void> share_with_ranks(StepPlan const& plan, StepMemory<Place> const& memory,
+                                       comm::Transport& transport) {
+  if (!has_own_memory<Place> || transport.world() == 1) return nullptr;
+  std::uint64_t layout = 14695981039346656037ull;
+  for (Program const* program : {&plan.train, &plan.evaluate})
+    for (Buffer const& buffer : program->buffers)
+      for (std::int64_t const number : {static_cast<std::int64_t>(buffer.tier), buffer.offset, buffer.bytes})
+        layout = (layout ^ static_cast<std::uint64_t>(number)) * 1099511628211ull;
+  auto const& arena = memory.device();
+  return transport.share(arena, arena->base(), arena->bytes(), layout);
+}
+
 /// Returns a hash of every number that all ranks must share and that the schedule does not contain.
 inline std::uint64_t hash_of_numbers(TrainerOptions const& options, StepPlan const& plan) {
   std::uint64_t hash = 14695981039346656037ull;

@@ -31,7 +31,7 @@ constexpr std::size_t workspace_bytes(std::int64_t /*tokens*/, DType product = D
 }
 
 /// The bytes of GPU memory that the arena leaves free for CUDA modules, for graphs, and for the allocations
-/// of cuBLASLt and NCCL.
+/// of cuBLASLt, NCCL and collectives.
 inline constexpr std::int64_t library_bytes = std::int64_t{1} << 30;
 
 }  // namespace cuda

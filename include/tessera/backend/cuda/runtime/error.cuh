@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <cublasLt.h>
+#include <cuda.h>
 #include <cuda_runtime.h>
 #include <string>
 #include <type_traits>
@@ -21,6 +22,10 @@ inline std::string text_of(cublasStatus_t status) {
   return std::string(cublasLtGetStatusName(status)) + " (" + cublasLtGetStatusString(status) + ")";
 }
 
+constexpr bool succeeded(CUresult status) { return status == CUDA_SUCCESS; }
+inline std::string text_of(CUresult status) {
+  return "driver error " + std::to_string(static_cast<int>(status));
+}
 constexpr bool succeeded(cudaError_t status) { return status == cudaSuccess; }
 constexpr bool succeeded(cublasStatus_t status) { return status == CUBLAS_STATUS_SUCCESS; }
 

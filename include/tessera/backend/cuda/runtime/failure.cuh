@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "tessera/backend/cuda/runtime/error.cuh"
-#include "tessera/backend/cuda/runtime/stream_memory.cuh"  // for text_of(CUresult)
 #include "tessera/core/error.hpp"
 
 namespace tessera {

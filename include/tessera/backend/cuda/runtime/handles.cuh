@@ -33,6 +33,21 @@ class Owned {
   Handle handle_ = nullptr;
 };
 
+/// Makes a device current for the calling thread. The destructor makes the previous one current again.
+class DeviceScope {
+ public:
+  explicit DeviceScope(int device) noexcept : before_(device) {
+    cudaGetDevice(&before_);
+    cudaSetDevice(device);
+  }
+  DeviceScope(DeviceScope const&) = delete;
+  DeviceScope& operator=(DeviceScope const&) = delete;
+  ~DeviceScope() { cudaSetDevice(before_); }
+
+ private:
+  int before_;
+};
+
 using Stream = Owned<cudaStream_t, &cudaStreamDestroy>;
 using Event = Owned<cudaEvent_t, &cudaEventDestroy>;
 using Graph = Owned<cudaGraphExec_t, &cudaGraphExecDestroy>;

@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <cuda.h>
 #include <cuda_runtime.h>
-#include <string>
 
 #include "tessera/backend/cuda/runtime/host_worker.hpp"
 
@@ -60,11 +59,6 @@ inline CUresult hand_over(decltype(&cuStreamBatchMemOp) batch_memory, cudaStream
   operations[2].waitValue.value64 = 1;
   operations[2].waitValue.flags = CU_STREAM_WAIT_VALUE_EQ;
   return batch_memory(lane, static_cast<unsigned>(operations.size()), operations.data(), 0);
-}
-
-constexpr bool succeeded(CUresult status) { return status == CUDA_SUCCESS; }
-inline std::string text_of(CUresult status) {
-  return "driver error " + std::to_string(static_cast<int>(status));
 }
 
 }  // namespace cuda
