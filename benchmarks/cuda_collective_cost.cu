@@ -42,9 +42,9 @@ constexpr int ranks = 2, products = 60, calls = 10, rounds = 5;
 constexpr int longer = 3;            ///< the work of the other stream takes about this many times as long
 constexpr std::int64_t side = 4096;  ///< of a square matrix
 
-enum class Way { kernels, first, copies };
+enum class Way { kernels, priority, copies };
 constexpr char const* name_of(Way way) {
-  return way == Way::kernels ? "kernels" : way == Way::first ? "priority" : "copies";
+  return way == Way::kernels ? "kernels" : way == Way::priority ? "priority" : "copies";
 }
 
 struct Work {
@@ -93,9 +93,11 @@ class Rank {
         memory_(std::make_shared<ts::DeviceArena<ts::Cuda>>(2 * work.bytes)),
         access_(work.way == Way::copies ? transport.share(memory_, memory_->base(), memory_->bytes(), 1)
                                         : nullptr),
-        collectives_(ts::cuda::make_stream(work.way == Way::first ? highest_priority() : -1)) {
+        collectives_(ts::cuda::make_stream(work.way == Way::priority ? highest_priority() : -1)) {
     if (work.way == Way::copies && !access_)
-      throw ts::Error(ts::ErrorKind::unsupported, "the GPUs cannot copy to each other's memory");
+      throw ts::Error(ts::ErrorKind::unsupported,
+                      "copies between the GPUs are not available: they need NVLink, and TESSERA_COPY_ENGINES "
+                      "must not be 0");
     call();  // connects the ranks, which must not be captured
     require(cudaStreamSynchronize(collectives_.get()), "cudaStreamSynchronize");
     auto const all = [&] {
@@ -210,7 +212,7 @@ int main(int argc, char** argv) try {
     throw ts::Error(ts::ErrorKind::usage,
                     "MEBIBYTES is '" + std::string(size) + "', which is not a whole number from 1 to 16384");
   for (Move const move : {Move::all_gather, Move::all_to_all, Move::reduce_scatter})
-    for (Way const way : {Way::kernels, Way::first, Way::copies}) {
+    for (Way const way : {Way::kernels, Way::priority, Way::copies}) {
       for (bool const graph : {false, true})
         ts::run_gpus(ranks, [&](ts::comm::Comm& comm) {
           Rank one(comm.transport(), {move, way, graph, mebibytes << 20});

@@ -15,8 +15,8 @@
 // Prints the median, lowest and highest tokens/s over several windows of steps, summed over all ranks. Also
 // prints the seconds from main to the end of the first step, and the final loss of rank 0.
 //
-// GPUs that train together wait in each step for the slowest of them. With `alone`, the program prints what
-// this alone would cost: the share of the rate that remains if each step takes as long as on the slowest GPU.
+// GPUs that train together wait in each step for the slowest of them. With `alone`, the program prints the
+// share of the rate that would remain if every step waited for the slowest GPU.
 #include <algorithm>
 #include <array>
 #include <charconv>

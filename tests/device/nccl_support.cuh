@@ -74,11 +74,6 @@ class DeviceBytes {
   std::shared_ptr<void> memory_;
 };
 
-/// Returns how many batches have run as copies between GPUs. `access` is the result of `share`.
-std::int64_t copied_batches(std::shared_ptr<void> const& access) {
-  return access ? static_cast<ts::comm::detail::PeerCopies const*>(access.get())->batches() : 0;
-}
-
 bool holds(std::string const& text, std::string const& part) { return text.find(part) != text.npos; }
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
@@ -391,7 +386,7 @@ void compare_with_threads(int world, int count, GroupOf const& group_of, int cha
     check("group: ", [&](std::size_t index) { return device.now(index); });
     if (transport.traffic().calls != 1) differences.add(rank, "calls");
 
-    // If the memory is shared, batches without other moves run as copies.
+    // A group of only these four moves runs as copies if the memory is shared.
     std::vector<std::size_t> copied;
     for (std::size_t index = 0; index < cases.size(); ++index)
       if (Move const move = cases[index].move;
@@ -400,7 +395,7 @@ void compare_with_threads(int world, int count, GroupOf const& group_of, int cha
         copied.push_back(index);
     device.reset();
     transport.barrier();
-    std::int64_t const before = copied_batches(access);
+    std::int64_t const before = transport.copied_calls();
     transport.on_stream(stream.get());
     transport.begin_group();
     for (std::size_t const index : copied)
@@ -410,8 +405,8 @@ void compare_with_threads(int world, int count, GroupOf const& group_of, int cha
     finish(transport, stream.get());
     for (std::size_t const index : copied)
       if (!(device.now(index) == mine[index])) differences.add(rank, "batch: " + cases[index].text());
-    if (copied_batches(access) - before != (shared ? 1 : 0))
-      differences.add(rank, "number of batches of copies");
+    if (transport.copied_calls() - before != (shared ? 1 : 0))
+      differences.add(rank, "number of calls that used copies");
 
     // Fourth, a CUDA graph contains all collectives as separate NCCL calls, and a second graph contains them
     // as one grouped NCCL call. Each graph is launched three times.

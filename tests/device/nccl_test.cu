@@ -111,8 +111,8 @@ TEST_CASE("two channels of one graph run at the same time, by kernels and by cop
     for (std::size_t at = 0; at < gathered.size(); ++at)
       right &= gathered[at] == (at < values.size() ? 1.0f : 2.0f);
     if (!right) differences.add(comm.rank(), "what was gathered");
-    if (copied_batches(access) != (shared ? 4 : 0))
-      differences.add(comm.rank(), "number of batches of copies");
+    if (transport.copied_calls() != (shared ? 4 : 0))
+      differences.add(comm.rank(), "number of calls that used copies");
     transport.barrier();
   });
   CHECK(differences.text() == "");
@@ -306,7 +306,7 @@ TEST_CASE("a rank that leaves while others wait for its copies is named") {
   compare_with_threads(2);
 }
 
-TEST_CASE("a rank that throws while its copies are enqueued does not end the access of its stream") {
+TEST_CASE("a rank that throws while its copies are enqueued reports its own error") {
   TESSERA_NEEDS_GPUS(2);
   for (bool const other_first : {false, true}) {
     CAPTURE(other_first);
@@ -391,8 +391,8 @@ TEST_CASE("sums on two streams of shared memory do not disturb each other") {
       for (std::size_t at = 0; at < sums.size(); ++at)
         if (sums[at] != 2 * values[at]) return differences.add(comm.rank(), "value " + std::to_string(at));
     }
-    // The stage belongs to the first stream, so the sums on the other stream use NCCL.
-    if (copied_batches(access) != rounds) differences.add(comm.rank(), "number of batches of copies");
+    // The buffer for summands belongs to the first stream, so the sums on the other stream use NCCL.
+    if (transport.copied_calls() != rounds) differences.add(comm.rank(), "number of calls that used copies");
     transport.barrier();
   });
   CHECK(differences.text() == "");

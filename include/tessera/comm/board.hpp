@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "tessera/comm/communicator.hpp"
+#include "tessera/comm/kept_memory.hpp"
 #include "tessera/comm/launch.hpp"
 #include "tessera/comm/threads.hpp"
 #include "tessera/core/error.hpp"
@@ -126,65 +127,6 @@ class History {
   std::vector<Entry> captured_;
   std::uint64_t count_ = 0;
   char last_unit_[64] = {};
-};
-
-/// Device memory that all ranks of a host have shared, as one rank sees it.
-class SharedMemory {
- public:
-  SharedMemory() = default;
-  SharedMemory(SharedMemory const&) = delete;
-  SharedMemory& operator=(SharedMemory const&) = delete;
-  virtual ~SharedMemory() = default;
-
-  /// Returns whether all collectives of this rank outside CUDA graphs are complete. The caller must know this
-  /// about graphs.
-  virtual bool is_idle() const noexcept = 0;
-  /// Ends the access of this rank to the memory of the others, and tells them so. All collectives must be
-  /// complete.
-  virtual void close() noexcept = 0;
-  /// Returns whether the rank `rank` has called `close`.
-  virtual bool closed_by(int rank) const noexcept = 0;
-};
-
-/// Shared memory that ranks have given up, but to which other ranks can still write. Any thread may use it.
-class KeptMemory {
- public:
-  explicit KeptMemory(int world) : world_(world) {}
-
-  void add(std::shared_ptr<SharedMemory> memory) {
-    std::lock_guard const lock(mutex_);
-    kept_.push_back(std::move(memory));
-    any_ = true;
-  }
-  /// Frees the memory to which no rank has access. If `failed` is false, first ends the access of ranks whose
-  /// collectives have become complete.
-  void free_closed(bool failed) {
-    if (!any_) return;
-    std::vector<std::shared_ptr<SharedMemory>> closed;  // destroyed without the lock
-    std::lock_guard const lock(mutex_);
-    for (auto const& memory : kept_)
-      if (!failed && memory->is_idle()) memory->close();
-    auto const still_open = std::stable_partition(kept_.begin(), kept_.end(), [this](auto const& memory) {
-      for (int rank = 0; rank < world_; ++rank)
-        if (!memory->closed_by(rank)) return true;
-      return false;
-    });
-    closed.assign(still_open, kept_.end());
-    kept_.erase(still_open, kept_.end());
-    any_ = !kept_.empty();
-  }
-  /// Ends the access of this rank to the memory of the others. All memory must be this rank's.
-  void close() {
-    std::lock_guard const lock(mutex_);
-    for (auto const& memory : kept_) memory->close();
-  }
-  bool empty() const { return !any_; }
-
- private:
-  int const world_;
-  std::mutex mutex_;
-  std::vector<std::shared_ptr<SharedMemory>> kept_;
-  std::atomic<bool> any_{false};
 };
 
 /// Gives access to the boards of all ranks, and to the failure that ended the communicator. Any thread may

@@ -156,7 +156,10 @@ class NcclLink {
         blame_leavers();
         std::this_thread::sleep_for(std::chrono::milliseconds(10));
       }
-      states_->lose(-1, "another rank has ended the waits of its GPU for this rank");
+      states_->lose(
+          -1,
+          "another rank has stopped waiting for this rank, so the results of this step can be wrong; "
+          "see the first error of the other ranks");
     }
     if (auto const fault = states_->fault()) raise(fault->first, fault->second);
   }
@@ -186,12 +189,20 @@ class NcclLink {
   /// Ends the access to shared memory. Waits until all ranks have ended theirs, and then frees the memory of
   /// this rank. Otherwise adds it to the kept memory: after 30 s, after a failure, or if another rank waits
   /// for this one in a collective. While an exception is handled, waits only 1 s.
-  void end_access(std::shared_ptr<SharedMemory> memory) const {
+  void end_access(std::shared_ptr<SharedDeviceMemory> memory) const {
     auto const end = Clock::now() + std::chrono::seconds(std::uncaught_exceptions() > 0 ? 1 : 30);
     bool const idle = await_idle(*memory, end);
     if (idle) memory->close();
     if (!idle || !await_closed(*memory, end)) states_->kept().add(std::move(memory));
-    states_->kept().free_closed(states_->fault().has_value());
+    free_kept_memory();
+  }
+
+  /// Frees the kept memory to which no rank has access. Without a failure, first ends the access of ranks
+  /// whose collectives have become complete.
+  void free_kept_memory() const {
+    KeptMemory& kept = states_->kept();
+    if (!states_->fault()) kept.close_idle();
+    kept.free_closed();
   }
 
   /// Adds words on which streams wait for other ranks.
@@ -435,7 +446,7 @@ class NcclLink {
     return states_->fault().has_value();
   }
 
-  /// Returns whether the GPU of another rank has stopped to wait, so that results can be wrong.
+  /// Returns whether a rank has ended the waits of its streams, so that results can be wrong.
   bool are_released() const {
     auto const all = words();
     return std::any_of(all.begin(), all.end(), [](auto const& each) { return each->are_released(); });
@@ -463,7 +474,7 @@ class NcclLink {
 
   /// Waits until the collectives of this rank are complete. Returns false after a failure, because streams
   /// can then still wait for other ranks, or at the time `end`.
-  bool await_idle(SharedMemory const& memory, Clock::time_point end) const {
+  bool await_idle(SharedDeviceMemory const& memory, Clock::time_point end) const {
     while (!states_->fault() && Clock::now() < end) {
       if (memory.is_idle()) return !states_->fault();
       std::this_thread::sleep_for(std::chrono::microseconds(100));
@@ -473,7 +484,7 @@ class NcclLink {
 
   /// Waits until all ranks have closed `memory`. Returns false after a failure, at the time `end`, or if a
   /// rank that has not closed it was ahead of this rank for 1 s.
-  bool await_closed(SharedMemory const& memory, Clock::time_point end) const {
+  bool await_closed(SharedDeviceMemory const& memory, Clock::time_point end) const {
     auto in_step = Clock::now();  // the last time at which no such rank was ahead
     std::uint64_t reached = states_->board(rank_)->reached();
     for (;;) {

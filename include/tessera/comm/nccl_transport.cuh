@@ -20,9 +20,9 @@
 #include <utility>
 #include <vector>
 
-#include "tessera/backend/cuda/runtime/capture.cuh"
 #include "tessera/backend/cuda/runtime/context.cuh"
 #include "tessera/backend/cuda/runtime/error.cuh"
+#include "tessera/backend/cuda/runtime/stream_capture.cuh"
 #include "tessera/comm/board.hpp"
 #include "tessera/comm/communicator.hpp"
 #include "tessera/comm/nccl_link.cuh"
@@ -116,8 +116,8 @@ class Nccl final : public Transport {
     auto const copies = detail::PeerCopies::open(*this, device_, std::move(owner), base, bytes, layout);
     if (!copies) return nullptr;
     try {
-      barrier();  // then all ranks have the stage to which others copy the pattern
-      if (!detail::PeerWords::on_all_ranks(*this, copies->works())) return nullptr;
+      barrier();  // then all ranks have the buffer to which others copy the pattern
+      if (!unanimous(*this, copies->works(), {"compare", "copies between GPUs"})) return nullptr;
     } catch (...) {
       link_->states().kept().add(copies);  // other ranks can still copy the pattern
       throw;
@@ -169,7 +169,7 @@ class Nccl final : public Transport {
     detail::KeptMemory& kept = link_->states().kept();
     kept.close();
     for (int wait = 0; wait < 30 && !kept.empty(); ++wait) {
-      kept.free_closed(true);
+      kept.free_closed();
       if (!kept.empty()) std::this_thread::sleep_for(std::chrono::milliseconds(10));
     }
   }
@@ -180,13 +180,13 @@ class Nccl final : public Transport {
     detail::Board::Count& count = board_.counts[communicator];
     if (request.group.count < world() && communicator == 0) return note_uncounted(request);
     if (!stream) {
-      if (!link_->states().kept().empty())
-        link_->states().kept().free_closed(link_->states().fault().has_value());
+      // Memory is freed only if all ranks have completed their earlier work, because CUDA can wait for them.
+      if (request.group.count == world() && !link_->states().kept().empty()) link_->free_kept_memory();
       link_->history().put(request, false);
       count.host.fetch_add(1, std::memory_order_relaxed);
       return Transport::note(request);
     }
-    cuda::Capture const capture(stream);
+    cuda::StreamCapture const capture(stream);
     link_->history().put(request, capture.active());
     auto const at = [&](auto& member) {
       auto const offset = reinterpret_cast<std::byte*>(&member) - reinterpret_cast<std::byte*>(&board_);
@@ -448,10 +448,10 @@ class Nccl final : public Transport {
   cuda::Event event_;
   Memory small_;  ///< counters; from byte 256 an operand of barriers; from byte 512 a float for each rank
   Memory staging_;
-  // The last counts of collectives in a captured graph. The counts of one communicator must not be mixed up,
-  // and the watch word on the board must be that of the last collective of a stream.
-  std::array<cuda::Capture::Branch, detail::max_communicators> last_of_communicator_;
-  std::map<cudaStream_t, cuda::Capture::Branch> last_of_stream_;
+  // The last kernels of a captured graph that count collectives. Within a communicator, and within a stream,
+  // these kernels run in the order of capture. So the board has the watch word of the last collective.
+  std::array<cuda::StreamCapture::Branch, detail::max_communicators> last_of_communicator_;
+  std::map<cudaStream_t, cuda::StreamCapture::Branch> last_of_stream_;
   /// One for each memory that is shared.
   std::shared_ptr<std::vector<std::shared_ptr<detail::PeerCopies>>> const copies_ =
       std::make_shared<std::vector<std::shared_ptr<detail::PeerCopies>>>();

@@ -18,9 +18,9 @@
 #include <vector>
 
 #include "tessera/backend/cuda/kernels/rank_sums.cuh"
-#include "tessera/backend/cuda/runtime/capture.cuh"
 #include "tessera/backend/cuda/runtime/error.cuh"
 #include "tessera/backend/cuda/runtime/handles.cuh"
+#include "tessera/backend/cuda/runtime/stream_capture.cuh"
 #include "tessera/comm/board.hpp"
 #include "tessera/comm/communicator.hpp"
 #include "tessera/comm/peer_memory.cuh"
@@ -41,10 +41,10 @@ struct PendingCall {
 
 /// Runs collectives of one rank by copies between GPUs. Each rank writes its pieces to the memory of the
 /// other ranks. The receive buffer must be in memory that all ranks have shared, at the same offset on all
-/// ranks. The summands of a reduce_scatter or all_reduce go to a stage of each rank, which adds them in rank
+/// ranks. The summands of a reduce_scatter or all_reduce go to a buffer of each rank, which adds them in rank
 /// order in fp32, or in double for doubles, and rounds once. A collective takes about 10 us more than its
-/// copies. The stage takes 64 MiB of device memory.
-class PeerCopies final : public SharedMemory {
+/// copies. The buffer takes 64 MiB of device memory.
+class PeerCopies final : public SharedDeviceMemory {
  public:
   static_assert(PeerWords::max_ranks == cuda::Summands::max_count);
   /// Shares the memory [base, base + bytes), which exists as long as `owner`. All ranks of the world must
@@ -57,34 +57,38 @@ class PeerCopies final : public SharedMemory {
     char const* const disabled = std::getenv("NCCL_P2P_DISABLE");
     bool const wanted =
         (!engines || std::string_view(engines) != "0") && (!disabled || std::string_view(disabled) == "0");
-    if (!PeerWords::on_all_ranks(transport, wanted)) return nullptr;
+    if (!unanimous(transport, wanted, {"compare", "copies between GPUs"})) return nullptr;
     auto words = PeerWords::open(transport);
     if (!words) return nullptr;
     auto memory = PeerMemory::open(transport, device, std::move(owner), base, bytes, layout);
     if (!memory) return nullptr;
-    void* stage = nullptr;
-    if (cudaMalloc(&stage, stage_bytes + pattern_bytes) != cudaSuccess) cudaGetLastError();
-    auto stages = PeerMemory::open(transport, device,
-                                   std::shared_ptr<void>(stage,
-                                                         [](void* memory) {
-                                                           if (memory) cudaFree(memory);
-                                                         }),
-                                   static_cast<std::byte*>(stage), stage_bytes + pattern_bytes, 0);
-    if (!stages) return nullptr;
-    return std::shared_ptr<PeerCopies>(
-        new PeerCopies(transport, std::move(words), std::move(memory), std::move(stages)));
+    // All CUDA functions that can wait for another GPU are called before the ranks copy to each other.
+    std::shared_ptr<std::byte> buffer;
+    cuda::Stream stream;
+    try {
+      buffer = summand_buffer(transport.rank());
+      cuda::load_rank_sums();
+      stream = cuda::make_stream();
+    } catch (Error const&) {
+      buffer = nullptr;
+      cudaGetLastError();
+    }
+    auto* const at = buffer.get();
+    auto buffers =
+        PeerMemory::open(transport, device, std::move(buffer), at, buffer_bytes + pattern_bytes, 0);
+    if (!buffers) return nullptr;
+    return std::shared_ptr<PeerCopies>(new PeerCopies(transport, std::move(words), std::move(memory),
+                                                      std::move(buffers), std::move(stream)));
   }
 
   std::shared_ptr<PeerWords> const& words() const noexcept { return words_; }
-  /// Returns the number of batches that `run` has enqueued.
-  std::int64_t batches() const noexcept { return batches_; }
 
-  /// Returns whether all collectives of a batch can run here. All ranks come to the same result, because they
-  /// make the same calls at the same offsets of their memory. All sums must be on the stream of the first
-  /// sum, because they share the stage.
+  /// Accepts a batch if all its collectives can run here. All ranks come to the same result, because they
+  /// make the same calls at the same offsets of their memory. The first accepted sum fixes the stream of all
+  /// sums, because they share the buffers for summands.
   bool take(std::vector<PendingCall> const& calls) {
     if (!all_fit(calls)) return false;
-    if (std::none_of(calls.begin(), calls.end(), &sums)) return true;
+    if (!has_sums(calls)) return true;
     if (!stream_of_sums_) stream_of_sums_ = calls.front().request.stream;
     return stream_of_sums_ == calls.front().request.stream;
   }
@@ -96,7 +100,7 @@ class PeerCopies final : public SharedMemory {
   }
   void close() noexcept override {
     memory_->close();
-    stages_->close();
+    buffers_->close();
     words_->close(rank_);
   }
   bool closed_by(int rank) const noexcept override { return words_->closed_by(rank); }
@@ -105,19 +109,17 @@ class PeerCopies final : public SharedMemory {
   /// ranks must call it together. Then each rank must wait until the others have returned, before it destroys
   /// this object.
   bool works() const {
-    cuda::Stream stream;
     Request request;
     request.group = {0, 1, world_};
+    request.stream = pattern_stream_.get();
     bool in_time = true;
     try {
-      stream = cuda::make_stream();
-      request.stream = stream.get();
       send_pattern(Batch(request, rank_));
     } catch (Error const&) {
       in_time = false;
     }
     auto const start = std::chrono::steady_clock::now();
-    while (stream && cudaStreamQuery(stream.get()) == cudaErrorNotReady) {
+    while (cudaStreamQuery(pattern_stream_.get()) == cudaErrorNotReady) {
       in_time = in_time && std::chrono::steady_clock::now() - start < std::chrono::seconds(10);
       if (!in_time) words_->release();
       std::this_thread::sleep_for(std::chrono::microseconds(20));
@@ -129,7 +131,6 @@ class PeerCopies final : public SharedMemory {
 
   /// Enqueues a batch of collectives that `take` has accepted.
   void run(std::vector<PendingCall> const& calls) {
-    ++batches_;
     Batch const batch(calls.front().request, rank_);
     Mark const mark{mark_of(batch.stream), batch.stream};
     add_parts(calls, batch);
@@ -139,7 +140,7 @@ class PeerCopies final : public SharedMemory {
     if (!sends) return;
     // If the batch has sums, all ranks have signalled `ready` before these. The copies of an all_reduce
     // overwrite summands that their owner has already sent to this rank.
-    if (std::none_of(calls.begin(), calls.end(), &sums)) meet(batch, PeerWords::ready);
+    if (!has_sums(calls)) meet(batch, PeerWords::ready);
     for (PendingCall const& call : calls)
       if (call.request.move != Move::reduce_scatter) send(call, batch);
     meet(batch, PeerWords::done);
@@ -158,14 +159,17 @@ class PeerCopies final : public SharedMemory {
   /// Returns the event that follows the last collective of a stream; null if a CUDA graph captures the
   /// stream.
   cudaEvent_t mark_of(cudaStream_t stream) {
-    if (cuda::Capture(stream).active()) return nullptr;
+    if (cuda::StreamCapture(stream).active()) return nullptr;
     auto last =
         std::find_if(last_.begin(), last_.end(), [&](auto const& each) { return each.first == stream; });
     if (last == last_.end()) last = last_.emplace(last_.end(), stream, cuda::make_event());
     return last->second.get();
   }
-  static bool sums(PendingCall const& call) {
+  static bool is_sum(PendingCall const& call) {
     return call.request.move == Move::all_reduce || call.request.move == Move::reduce_scatter;
+  }
+  static bool has_sums(std::vector<PendingCall> const& calls) {
+    return std::any_of(calls.begin(), calls.end(), &is_sum);
   }
   bool all_fit(std::vector<PendingCall> const& calls) const {
     return std::all_of(calls.begin(), calls.end(), [&](PendingCall const& call) {
@@ -184,7 +188,7 @@ class PeerCopies final : public SharedMemory {
     });
   }
 
-  static constexpr std::int64_t stage_bytes = std::int64_t{64} << 20, pattern_bytes = 256;
+  static constexpr std::int64_t buffer_bytes = std::int64_t{64} << 20, pattern_bytes = 256;
 
   /// The group and the stream of a batch, and this rank's index in the group.
   struct Batch {
@@ -196,37 +200,47 @@ class PeerCopies final : public SharedMemory {
     int own;
     cudaStream_t stream;
   };
-  /// A range of a sum, which goes through the stage at once: the bytes [begin, begin + bytes) of each rank's
-  /// part. It begins at the byte `at` of the slots.
+  /// A range of a sum, which goes through the buffers at once: the bytes [begin, begin + bytes) of each
+  /// rank's part. It begins at the byte `at` of the sections.
   struct Chunk {
     PendingCall const* call;
     std::int64_t begin, bytes, at;
   };
 
   PeerCopies(Transport const& transport, std::shared_ptr<PeerWords> words, std::unique_ptr<PeerMemory> memory,
-             std::unique_ptr<PeerMemory> stages)
+             std::unique_ptr<PeerMemory> buffers, cuda::Stream pattern_stream)
       : rank_(transport.rank()),
         world_(transport.world()),
         words_(std::move(words)),
         memory_(std::move(memory)),
-        stages_(std::move(stages)) {}
+        buffers_(std::move(buffers)),
+        pattern_stream_(std::move(pattern_stream)) {}
+
+  /// Returns device memory for summands, with the pattern of this rank at its end.
+  static std::shared_ptr<std::byte> summand_buffer(int rank) {
+    void* memory = nullptr;
+    cuda::require(cudaMalloc(&memory, buffer_bytes + pattern_bytes), "cudaMalloc");
+    std::shared_ptr<std::byte> buffer(static_cast<std::byte*>(memory), [](std::byte* at) { cudaFree(at); });
+    cuda::require(cudaMemset(buffer.get() + buffer_bytes, rank + 1, pattern_bytes), "cudaMemset");
+    cuda::require(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+    return buffer;
+  }
 
   /// Enqueues copies of a pattern to all other ranks.
   void send_pattern(Batch const& batch) const {
-    cuda::load_rank_sums();
-    std::byte* const pattern = stages_->base() + stage_bytes;
-    cuda::require(cudaMemsetAsync(pattern, rank_ + 1, pattern_bytes, batch.stream), "cudaMemsetAsync");
+    std::byte const* const pattern = buffers_->base() + buffer_bytes;
     meet(batch, PeerWords::ready);
     for (int rank = 0; rank < world_; ++rank)
       if (rank != rank_)
-        copy(stages_->of(rank, slot(batch, rank, rank_)), pattern, pattern_bytes, batch.stream);
+        copy(buffers_->of(rank, section(batch, rank, rank_)), pattern, pattern_bytes, batch.stream);
     meet(batch, PeerWords::done);
   }
   /// Returns whether the patterns of all ranks have arrived.
   bool has_patterns(Batch const& batch) const {
     for (int rank = 0; rank < world_; ++rank) {
       std::array<unsigned char, pattern_bytes> got{};
-      std::byte const* const from = rank == rank_ ? stages_->base() + stage_bytes : slot(batch, rank_, rank);
+      std::byte const* const from =
+          rank == rank_ ? buffers_->base() + buffer_bytes : section(batch, rank_, rank);
       if (cudaMemcpy(got.data(), from, got.size(), cudaMemcpyDeviceToHost) != cudaSuccess ||
           std::any_of(got.begin(), got.end(), [&](unsigned char byte) { return byte != rank + 1; }))
         return false;
@@ -234,14 +248,14 @@ class PeerCopies final : public SharedMemory {
     return true;
   }
 
-  static std::int64_t slot_bytes(Batch const& batch) {
-    return stage_bytes / (batch.group.count - 1) / 256 * 256;
+  static std::int64_t section_bytes(Batch const& batch) {
+    return buffer_bytes / (batch.group.count - 1) / 256 * 256;
   }
-  /// Returns the address of the slot for the summands that rank `sender` sends to rank `receiver`, as if the
-  /// stage of the receiver was the own one. Both numbers are indices in the group. No slot is needed for what
-  /// a rank sends to itself.
-  std::byte* slot(Batch const& batch, int receiver, int sender) const {
-    return stages_->base() + (sender < receiver ? sender : sender - 1) * slot_bytes(batch);
+  /// Returns the address of the section for the summands that rank `sender` sends to rank `receiver`, as if
+  /// the buffer of the receiver was the own one. Both numbers are indices in the group. A rank needs no
+  /// section for its own summands.
+  std::byte* section(Batch const& batch, int receiver, int sender) const {
+    return buffers_->base() + (sender < receiver ? sender : sender - 1) * section_bytes(batch);
   }
   void meet(Batch const& batch, PeerWords::Signal signal) const {
     cuda::require(words_->meet(batch.group, rank_, signal, batch.stream), "cuStreamBatchMemOp");
@@ -269,10 +283,10 @@ class PeerCopies final : public SharedMemory {
   /// each rank has the sum of its part.
   void add_parts(std::vector<PendingCall> const& calls, Batch const& batch) {
     round_.clear();
-    std::int64_t const most = slot_bytes(batch);
+    std::int64_t const most = section_bytes(batch);
     std::int64_t used = 0;
     for (PendingCall const& call : calls) {
-      if (call.request.move != Move::reduce_scatter && call.request.move != Move::all_reduce) continue;
+      if (!is_sum(call)) continue;
       std::int64_t const all = part_bytes(call.request);
       for (std::int64_t begin = 0; begin < all;) {
         if (used == most) {
@@ -300,7 +314,7 @@ class PeerCopies final : public SharedMemory {
     for (int step = 1; step < batch.group.count; ++step) {
       int const index = (batch.own + step) % batch.group.count;
       for (Chunk const& chunk : round)
-        copy(stages_->of(batch.group.rank(index), slot(batch, index, batch.own) + chunk.at),
+        copy(buffers_->of(batch.group.rank(index), section(batch, index, batch.own) + chunk.at),
              source(chunk, index), bytes_of(chunk, index), batch.stream);
     }
     meet(batch, PeerWords::summands);
@@ -310,7 +324,7 @@ class PeerCopies final : public SharedMemory {
       summands.count = batch.group.count;
       for (int index = 0; index < batch.group.count; ++index)
         summands.at[index] =
-            index == batch.own ? source(chunk, index) : slot(batch, batch.own, index) + chunk.at;
+            index == batch.own ? source(chunk, index) : section(batch, batch.own, index) + chunk.at;
       std::int64_t const own = request.move == Move::all_reduce ? batch.own * part_bytes(request) : 0;
       cuda::run_rank_sum(batch.stream, request.dtype, bytes_of(chunk, batch.own), summands,
                          static_cast<std::byte*>(chunk.call->recv) + own + chunk.begin);
@@ -340,11 +354,12 @@ class PeerCopies final : public SharedMemory {
   int const world_;
   std::shared_ptr<PeerWords> words_;
   std::unique_ptr<PeerMemory> memory_;  // the shared memory
-  std::unique_ptr<PeerMemory> stages_;  // of all ranks; a stage has a slot for each other rank of a group
+  std::unique_ptr<PeerMemory>
+      buffers_;  // for summands; a buffer has a section for each other rank of a group
+  cuda::Stream pattern_stream_;
   std::vector<std::pair<cudaStream_t, cuda::Event>> last_;  // after the last collective of each stream
   std::vector<Chunk> round_;                                // keeps its capacity
   void* stream_of_sums_ = nullptr;                          // the stream of the first sum
-  std::int64_t batches_ = 0;
 };
 
 }  // namespace detail

@@ -12,7 +12,6 @@
 
 #include "tessera/backend/cuda/runtime/handles.cuh"
 #include "tessera/comm/communicator.hpp"
-#include "tessera/comm/peer_words.cuh"
 
 namespace tessera {
 inline namespace v0 {
@@ -43,7 +42,7 @@ class PeerMemory {
       able = range.able && range.bytes == bytes && range.layout == layout &&
              memory->map(rank, range, static_cast<int>(rank) == transport.rank());
     }
-    return PeerWords::on_all_ranks(transport, able) ? std::move(memory) : nullptr;
+    return unanimous(transport, able, {"compare", "memory of GPUs"}) ? std::move(memory) : nullptr;
   }
   PeerMemory(PeerMemory const&) = delete;
   PeerMemory& operator=(PeerMemory const&) = delete;

@@ -2,7 +2,6 @@
 // Provides PeerWords: words in host memory by which the streams of the ranks of one host signal each other.
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstddef>
@@ -40,27 +39,18 @@ class PeerWords {
  public:
   static constexpr int max_ranks = 16;
   /// `ready`: others may write to the memory of the writer. `summands`: the writer has sent its summands to
-  /// the stages. `done`: the writer has sent its pieces to the receive buffers.
+  /// the other ranks. `done`: the writer has sent its pieces to the receive buffers.
   enum Signal { ready, summands, done };
 
   /// Maps the words of all ranks of the world, which must be on one host. All ranks must call it together.
   /// Returns null on every rank if one of them cannot use stream-memory operations or cannot map the words.
   static std::shared_ptr<PeerWords> open(Transport& transport) {
     auto words = std::make_shared<PeerWords>();
-    bool const able = transport.world() <= max_ranks && words->map_all(transport);
-    return on_all_ranks(transport, able) ? words : nullptr;
+    return transport.world() <= max_ranks && words->map_all(transport) ? words : nullptr;
   }
   PeerWords() = default;
   PeerWords(PeerWords const&) = delete;
   PeerWords& operator=(PeerWords const&) = delete;
-
-  /// Whether the condition holds on every rank. All ranks must call it together.
-  static bool on_all_ranks(Transport& transport, bool holds) {
-    std::vector<std::uint8_t> all(static_cast<std::size_t>(transport.world()));
-    std::uint8_t const own = holds;
-    transport.all_gather(&own, all.data(), sizeof own, {"compare", "copies between GPUs"});
-    return std::find(all.begin(), all.end(), 0) == all.end();
-  }
 
   /// Enqueues on `stream`: signals all other ranks of the group, and waits for the same signal of each of
   /// them. Each write becomes visible after all earlier work of the stream.
@@ -140,6 +130,7 @@ class PeerWords {
     std::uint64_t secret = 0;
   };
 
+  /// Maps the words of all ranks. Returns whether all ranks have done so.
   bool map_all(Transport& transport) {
     std::size_t const world = static_cast<std::size_t>(transport.world());
     batch_memory_ = cuda::batch_memory_operation();
@@ -159,7 +150,7 @@ class PeerWords {
     for (std::size_t rank = 0; rank < world && able; ++rank)
       able = &blocks_[rank] == &own || map(blocks_[rank], places[rank]);
     // The other ranks open `file` before this rank closes it.
-    return on_all_ranks(transport, able);
+    return unanimous(transport, able, {"compare", "words of ranks"});
   }
   static bool map(Mapping& mapping, Place const& place) {
     if (place.file < 0) return false;

@@ -30,11 +30,12 @@ enum class Part { feeds_prefetch, prefetches, begins, follows, deferred, continu
 /// before work j - k. An entry of the class `feeds_prefetch` for work j moves before work j - 2k, and before
 /// all entries of the class `prefetches` that are there. An entry of the class `deferred` of work j moves
 /// behind work j + lag. An entry of the class `continues` of work j moves behind work j + lag + k. Works keep
-/// their order. Entries that move to one position keep their order, too. With `last_first`, the entries of
-/// the class `deferred` of the work before the last one move behind the last work. Behind them are the
-/// entries of the class `continues` of the last work, and then the entries of that class of the work before.
+/// their order. Entries that move to one position keep their order, too. With `reduce_last_first`, the
+/// entries of the class `deferred` of the work before the last one move behind the last work. Behind them are
+/// the entries of the class `continues` of the last work, and then the entries of that class of the work
+/// before.
 inline void skew(std::vector<Entry>& entries, std::size_t begin, std::size_t end, int k, int lag,
-                 bool last_first, Part (*part_of)(Entry const&)) {
+                 bool reduce_last_first, Part (*part_of)(Entry const&)) {
   int works = 0;
   for (std::size_t at = begin; at < end; ++at) works += part_of(entries[at]) == Part::begins;
   std::vector<int> places(entries.size());  // the sort key of each entry; each work has four keys
@@ -47,8 +48,8 @@ inline void skew(std::vector<Entry>& entries, std::size_t begin, std::size_t end
                  : part == Part::continues           ? 4 * std::min(work + lag + k, works - 1) + 3
                  : part == Part::deferred && lag > 0 ? 4 * std::min(work + lag, works - 1) + 3
                                                      : 4 * work + 2;
-    if (last_first && work == works - 2 && part == Part::deferred) places[at] = 4 * works - 1;
-    if (last_first && work >= works - 2 && part == Part::continues)
+    if (reduce_last_first && work == works - 2 && part == Part::deferred) places[at] = 4 * works - 1;
+    if (reduce_last_first && work >= works - 2 && part == Part::continues)
       places[at] = 4 * works + (work == works - 1 ? 0 : 1);
   }
   std::vector<Entry> sorted(end - begin);
@@ -142,9 +143,9 @@ inline Part part_in_update(Entry const& entry) {
 /// of inputs, in a separate lane, where they use idle parts of the device. Only the reduction and
 /// accumulation of these gradients wait for this lane.
 ///
-/// `larger_last` says that the last unit of backward has a larger gradient than the unit before it, as an
-/// embedding has. No computation hides the last reduction. So with `prefetch`, the larger gradient is reduced
-/// first, and the weight gradients of the unit before it are computed meanwhile.
+/// `last_is_larger` says that the last unit of backward has a larger gradient than the unit before it, as the
+/// embedding of GPT-2 124M has. No computation hides the last reduction. So with `prefetch`, the larger
+/// gradient is reduced first, and the weight gradients of the unit before it are computed meanwhile.
 ///
 /// The position of an entry determines the lifetimes of its buffers, so entries that run at the same time use
 /// different memory. `prefetch` needs memory for about this many more units of weights, micro-batch gradients
@@ -153,7 +154,7 @@ inline Part part_in_update(Entry const& entry) {
 ///
 /// Entries stay in their micro-batch, and values do not change. If both numbers are 0, the schedule does not
 /// change. `prefetch` has no effect if the schedule has no transfers of state.
-inline void overlap(Schedule& schedule, int prefetch, int weight_lag, bool larger_last) {
+inline void overlap(Schedule& schedule, int prefetch, int weight_lag, bool last_is_larger) {
   auto& entries = schedule.entries;
   bool moves = false;
   for (Entry const& entry : entries)
@@ -183,9 +184,9 @@ inline void overlap(Schedule& schedule, int prefetch, int weight_lag, bool large
         else if (weight_lag > 0)
           entry.lane = Lane::gradients;
       }
-      bool const last_first = larger_last && prefetch > 0 && weight_lag == 0 &&
-                              detail::can_reduce_last_first(entries, begin, end);
-      detail::skew(entries, begin, end, prefetch, weight_lag, last_first, detail::part_in_micro_batch);
+      bool const reduce_last_first = last_is_larger && prefetch > 0 && weight_lag == 0 &&
+                                     detail::can_reduce_last_first(entries, begin, end);
+      detail::skew(entries, begin, end, prefetch, weight_lag, reduce_last_first, detail::part_in_micro_batch);
     }
     begin = end;
   }

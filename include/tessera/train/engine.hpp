@@ -229,14 +229,15 @@ Engine<Place, T>::Engine(ErasedModel<Place, T> model, CheckedRecipe const& recip
         {"the system does not bind the threads of this rank to the cores ", affinity::text_of(cores_.share),
          " (", std::strerror(error), "); leave bind_threads at none"},
         transport_.rank());
-  comm::agree(transport_, detail::hash_of_numbers(options, plan_),
-              "numbers of the run (model sizes, batch, optimizer, seed)");
   if constexpr (requires { context_.set_gradients_workspace({}); })
     context_.set_gradients_workspace(detail::workspace_of(plan_, memory_, 1));
   context_.reserve(
       std::max(plan_.train.schedule.entries.size(), plan_.evaluate.schedule.entries.size()),
       static_cast<std::size_t>(plan_.train.at(plan_.train.find(BufferKind::batch, -1)).bytes / 2));
   if (plan_.shape.checkpoints == CheckpointMemory::snapshot) context_.reserve_copies();
+  // Memory is allocated before this call, because an allocation can wait for GPUs of other ranks.
+  comm::agree(transport_, detail::hash_of_numbers(options, plan_),
+              "numbers of the run (model sizes, batch, optimizer, seed)");
   fill(
       [this](int unit, int parameter, std::int64_t offset, std::span<float> out) {
         initial_values(options_.seed, unit, parameter,

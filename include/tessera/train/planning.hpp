@@ -197,51 +197,62 @@ std::span<std::byte> workspace_of(StepPlan const& plan, StepMemory<Place> const&
   return {memory.train(buffer), static_cast<std::size_t>(plan.train.at(buffer).bytes)};
 }
 
+/// A hash of numbers, which ranks compare with each other. It has the structure of FNV-1a, but takes 64 bits
+/// at once.
+class NumberHash {
+ public:
+  template <class Number>
+  void add(Number number) {
+    std::uint64_t bits = 0;
+    std::memcpy(&bits, &number, sizeof number);
+    value_ = (value_ ^ bits) * 1099511628211ull;
+    value_ ^= value_ >> 29;
+  }
+  std::uint64_t value() const noexcept { return value_; }
+
+ private:
+  std::uint64_t value_ = 14695981039346656037ull;
+};
+
 /// Gives the other ranks access to the device memory of this rank. Returns an object that ends the access
 /// when it is destroyed; null if there is no access.
 template <class Place>
 std::shared_ptr<void> share_with_ranks(StepPlan const& plan, StepMemory<Place> const& memory,
                                        comm::Transport& transport) {
   if (!has_own_memory<Place> || transport.world() == 1) return nullptr;
-  std::uint64_t layout = 14695981039346656037ull;
+  NumberHash layout;
   for (Program const* program : {&plan.train, &plan.evaluate})
     for (Buffer const& buffer : program->buffers)
       for (std::int64_t const number : {static_cast<std::int64_t>(buffer.tier), buffer.offset, buffer.bytes})
-        layout = (layout ^ static_cast<std::uint64_t>(number)) * 1099511628211ull;
+        layout.add(number);
   auto const& arena = memory.device();
-  return transport.share(arena, arena->base(), arena->bytes(), layout);
+  return transport.share(arena, arena->base(), arena->bytes(), layout.value());
 }
 
 /// Returns a hash of every number that all ranks must share and that the schedule does not contain.
 inline std::uint64_t hash_of_numbers(TrainerOptions const& options, StepPlan const& plan) {
-  std::uint64_t hash = 14695981039346656037ull;
-  auto const mix = [&](auto value) {
-    std::uint64_t bits = 0;
-    std::memcpy(&bits, &value, sizeof value);
-    hash = (hash ^ bits) * 1099511628211ull;
-    hash ^= hash >> 29;
-  };
+  NumberHash hash;
   for (Option const& option : option_table) {
     if (!option.must_agree) continue;
     OptionValue const value = value_of(option, options);
     if (value.type() == OptionValue::Type::real)
-      mix(value.real());
+      hash.add(value.real());
     else if (value.type() == OptionValue::Type::seed)
-      mix(value.seed());
+      hash.add(value.seed());
     else
-      mix(value.integer());
+      hash.add(value.integer());
   }
-  mix(plan.shape.batch);
-  mix(plan.shape.sequence);
-  mix(plan.recipe.precision);  // tf32 and fp32 differ only in products, so their schedules are equal
+  hash.add(plan.shape.batch);
+  hash.add(plan.shape.sequence);
+  hash.add(plan.recipe.precision);  // tf32 and fp32 differ only in products, so their schedules are equal
   for (UnitLayout const& layout : plan.layouts)
     for (std::size_t index = 0; index < layout.parameters.size(); ++index) {
-      mix(layout.parameters[index].end);
-      mix(layout.flat_of[index]);
+      hash.add(layout.parameters[index].end);
+      hash.add(layout.flat_of[index]);
     }
   for (UnitSpec const& unit : plan.units)
-    for (nn::Adapter const& adapter : unit.adapters) mix(adapter.scale);
-  return hash;
+    for (nn::Adapter const& adapter : unit.adapters) hash.add(adapter.scale);
+  return hash.value();
 }
 
 inline StepRule step_rule(RecipeTable const& recipe, TrainerOptions const& options, StepShape const& shape) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides Capture, the CUDA graph that a stream captures now.
+// Provides StreamCapture, the CUDA graph that a stream captures now.
 #pragma once
 
 #include <algorithm>
@@ -16,7 +16,7 @@ namespace cuda {
 
 /// The CUDA graph that a stream captures now, if it captures one. An object is valid until the next call that
 /// uses the stream.
-class Capture {
+class StreamCapture {
  public:
   /// A node that `add_branch` has added, and the number of the capture.
   struct Branch {
@@ -24,7 +24,7 @@ class Capture {
     cudaGraphNode_t node = nullptr;
   };
 
-  explicit Capture(cudaStream_t stream) {
+  explicit StreamCapture(cudaStream_t stream) {
     require(cudaStreamGetCaptureInfo(stream, &status_, &id_, &graph_, &before_, nullptr, &count_),
             "cudaStreamGetCaptureInfo");
   }
