@@ -6,6 +6,7 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <cstddef>
 #include <cstdint>
 #include <cuda_runtime.h>
 #include <deque>
@@ -22,7 +23,8 @@
 
 #include "tessera/comm/board.hpp"
 #include "tessera/comm/communicator.hpp"
-#include "tessera/comm/peer_words.cuh"
+#include "tessera/comm/rank_progress.hpp"
+#include "tessera/comm/shared_access.cuh"
 #include "tessera/comm/threads.hpp"
 #include "tessera/core/error.hpp"
 
@@ -76,12 +78,17 @@ inline std::string text_of(ncclResult_t status, ncclComm_t communicator) {
 class NcclLink {
  public:
   NcclLink(std::shared_ptr<RankStates> states, int rank, int device, std::chrono::duration<double> timeout)
-      : states_(std::move(states)), rank_(rank), device_(device), timeout_(timeout) {
-    groups_.push_back({0, 1, states_->world()});
-  }
+      : states_(std::move(states)),
+        rank_(rank),
+        device_(device),
+        timeout_(timeout),
+        progress_(states_, rank, timeout),
+        access_(states_, progress_, rank) {}
 
   RankStates& states() const noexcept { return *states_; }
   History& history() const noexcept { return states_->history(rank_); }
+  RankProgress const& progress() const noexcept { return progress_; }
+  SharedAccess& access() noexcept { return access_; }
 
   /// Opens the communicator of all ranks, and waits for the other ranks. The watcher thread must already run
   /// `watch`. `place` follows "waited for all N ranks to join" in error messages.
@@ -105,9 +112,9 @@ class NcclLink {
   /// max_communicators communicators.
   int split(ProcessGroup const& group) {
     check();
-    if (groups_.size() == static_cast<std::size_t>(max_communicators))
+    if (progress_.communicators() == static_cast<std::size_t>(max_communicators))
       throw Error(ErrorKind::unsupported,
-                  name() + " has opened " + std::to_string(max_communicators) +
+                  progress_.name() + " has opened " + std::to_string(max_communicators) +
                       " communicators, and no more are possible; use fewer groups and channels",
                   rank_);
     ncclResult_t status = ncclSuccess;
@@ -126,7 +133,7 @@ class NcclLink {
     }
     await_completion(status, "all ranks to open a communicator");
     check();
-    groups_.push_back(group);
+    progress_.add(group);
     return number;
   }
 
@@ -151,9 +158,9 @@ class NcclLink {
 
   /// Throws PeerLost if the communicator has ended.
   void check() const {
-    if (are_released()) {
+    if (access_.are_released()) {
       for (int wait = 0; wait < 100 && !states_->fault(); ++wait) {  // a fault names the lost rank
-        blame_leavers();
+        progress_.blame_leavers();
         std::this_thread::sleep_for(std::chrono::milliseconds(10));
       }
       states_->lose(
@@ -177,39 +184,6 @@ class NcclLink {
       std::this_thread::sleep_for(std::chrono::microseconds(20));
     }
     check();  // an abort also ends the work, so `done` returns true after it
-  }
-
-  std::string where(int rank) const {
-    Board const* const board = states_->board(rank);
-    std::uint64_t const word = board->word.load(std::memory_order_acquire);
-    return word == 0 ? "before its first collective"
-                     : "at collective " + states_->history(rank).text(word, rank);
-  }
-
-  /// Ends the access to shared memory. Waits until all ranks have ended theirs, and then frees the memory of
-  /// this rank. Otherwise adds it to the kept memory: after 30 s, after a failure, or if another rank waits
-  /// for this one in a collective. While an exception is handled, waits only 1 s.
-  void end_access(std::shared_ptr<SharedDeviceMemory> memory) const {
-    auto const end = Clock::now() + std::chrono::seconds(std::uncaught_exceptions() > 0 ? 1 : 30);
-    bool const idle = await_idle(*memory, end);
-    if (idle) memory->close();
-    if (!idle || !await_closed(*memory, end)) states_->kept().add(std::move(memory));
-    free_kept_memory();
-  }
-
-  /// Frees the kept memory to which no rank has access. Without a failure, first ends the access of ranks
-  /// whose collectives have become complete.
-  void free_kept_memory() const {
-    KeptMemory& kept = states_->kept();
-    if (!states_->fault()) kept.close_idle();
-    kept.free_closed();
-  }
-
-  /// Adds words on which streams wait for other ranks.
-  void add(std::shared_ptr<PeerWords> const& words) {
-    std::lock_guard lock(waits_);
-    std::erase_if(words_, [](auto const& each) { return each.expired(); });
-    words_.push_back(words);
   }
 
   /// Runs the watcher thread. Waits until a rank is lost or `close` is called, then ends the communicators.
@@ -255,21 +229,22 @@ class NcclLink {
   /// Measures for how long no rank has made progress while this rank waits. `look` ends the communicator when
   /// this takes too long.
   struct Patience {
-    explicit Patience(NcclLink& of) : link(of), start(Clock::now()), moved(start), seen(of.movement()) {}
+    explicit Patience(NcclLink& of)
+        : link(of), start(Clock::now()), moved(start), seen(of.progress_.movement()) {}
 
     void look(Clock::time_point now, char const* what) {
       link.states_->mark_alive(link.rank_);  // a rank that waits here must not seem lost
-      if (auto const current = link.movement(); current != seen) {
+      if (auto const current = link.progress_.movement(); current != seen) {
         seen = current;
         moved = now;
         return;
       }
       std::chrono::duration<double> const quiet = now - moved;
       if (quiet > std::min(link.timeout_, std::chrono::duration<double>(1.0))) {
-        link.blame_leavers();
-        link.blame_disagreement();
+        link.progress_.blame_leavers();
+        link.progress_.blame_disagreement();
       }
-      if (quiet > link.timeout_) link.blame(what);
+      if (quiet > link.timeout_) link.progress_.blame(what);
     }
 
     NcclLink& link;
@@ -278,106 +253,20 @@ class NcclLink {
     std::uint64_t seen;
   };
 
-  /// Returns a number that changes whenever a rank reaches a collective or calls `heartbeat`.
-  std::uint64_t movement() const {
-    std::uint64_t sum = 0;
-    for (int rank = 0; rank < states_->world(); ++rank)
-      if (Board const* const board = states_->board(rank))
-        sum += board->reached() + board->beats.load(std::memory_order_relaxed);
-    return sum;
-  }
-
-  std::string name() const { return states_->name(rank_); }
-
   /// Describes the collective that this rank had reached when the communicator ended. The first call stores
   /// the description. Later the board can change: kernels that were enqueued after an aborted one still run.
   std::string last_place() const {
     std::lock_guard lock(place_);
-    if (last_place_.empty()) last_place_ = where(rank_);
+    if (last_place_.empty()) last_place_ = progress_.where(rank_);
     return last_place_;
   }
 
   [[noreturn]] void raise(int lost, std::string const& text) const {
     std::string const who = lost < 0        ? "the communicator has ended: "
-                            : lost == rank_ ? name() + " was declared lost: "
+                            : lost == rank_ ? progress_.name() + " was declared lost: "
                                             : states_->name(lost) + " is lost: ";
-    throw PeerLost(who + text + " [" + name() + " was " + last_place() + "]", lost, history().last_unit());
-  }
-
-  /// Calls body(communicator, rank) for each group of this rank and each other rank of the group.
-  /// `communicator` is the number of the communicator of the group.
-  template <class Body>
-  void each_peer(Body const& body) const {
-    for (std::size_t number = 0; number < groups_.size(); ++number)
-      for (int index = 0; index < groups_[number].count; ++index)
-        if (int const rank = groups_[number].rank(index); rank != rank_) body(static_cast<int>(number), rank);
-  }
-
-  /// Ends the communicator if another rank of a group has left and has reached fewer collectives of the group
-  /// than this rank. That rank will never reach the collective in which this rank waits.
-  void blame_leavers() const {
-    each_peer([&](int communicator, int rank) {
-      if (!states_->has_left(rank)) return;
-      if (states_->board(rank)->reached(communicator) >= states_->board(rank_)->reached(communicator)) return;
-      states_->lose(
-          rank, "it left " + where(rank) + ", but other ranks continued; every rank must run the same steps");
-    });
-  }
-
-  /// Ends the communicator if this rank and another rank of a group are in collectives with the same sequence
-  /// number but different moves, for example an all_reduce and a broadcast. NCCL does not compare requests,
-  /// so both ranks would wait until the timeout. The watch words contain no sizes, so collectives of the same
-  /// move with different sizes are not noticed.
-  void blame_disagreement() {
-    std::uint64_t const own = states_->board(rank_)->word.load(std::memory_order_acquire);
-    each_peer([&](int communicator, int rank) {
-      std::uint64_t const other = states_->board(rank)->word.load(std::memory_order_acquire);
-      if (other == own || own == 0 || sequence_of(other) != sequence_of(own) ||
-          communicator_of(other) != communicator || communicator_of(own) != communicator)
-        return;
-      int const first = std::min(rank_, rank), second = std::max(rank_, rank);
-      states_->lose(-1, "ranks request different collectives: rank " + std::to_string(first) + " is " +
-                            where(first) + "; rank " + std::to_string(second) + " is " + where(second) +
-                            "; every rank must run the same steps on the same model");
-    });
-  }
-
-  /// Ends the communicator after a timeout. `what` says what this rank waited for. The error names the rank
-  /// that is probably the cause. In each group, this function compares how many collectives this rank and
-  /// every other rank have reached. If other ranks are behind this rank, it names the one that is furthest
-  /// behind. Otherwise, if another rank is ahead, it names this rank. Otherwise it names a rank with another
-  /// watch word than this rank, or no rank.
-  void blame(char const* what) {
-    auto const word = [&](int rank) { return states_->board(rank)->word.load(std::memory_order_acquire); };
-    std::uint64_t const own_word = word(rank_);
-    int behind = -1;
-    int ahead = rank_;
-    int elsewhere = -1;
-    std::uint64_t most_behind = 0, most_ahead = 0;
-    each_peer([&](int communicator, int rank) {
-      std::uint64_t const own = states_->board(rank_)->reached(communicator),
-                          reached = states_->board(rank)->reached(communicator);
-      if (reached < own && own - reached > most_behind) {
-        behind = rank;
-        most_behind = own - reached;
-      }
-      if (reached > own && reached - own > most_ahead) {
-        ahead = rank;
-        most_ahead = reached - own;
-      }
-      if (communicator_of(word(rank)) == communicator && communicator_of(own_word) == communicator &&
-          word(rank) != own_word)
-        elsewhere = rank;
-    });
-    int const lost = behind >= 0 ? behind : ahead != rank_ ? rank_ : elsewhere;
-    std::string const waited =
-        " for " + seconds_text(timeout_.count()) + " while " + name() + " waited for " + what;
-    std::string const text = lost < 0
-                                 ? "no rank gave a sign of life" + waited + " " + where(rank_) +
-                                       "; no rank that can be seen is behind"
-                                 : "it gave no sign of life" + waited + "; it was last seen " + where(lost) +
-                                       "; rank " + std::to_string(ahead) + " is " + where(ahead);
-    states_->lose(lost, text + "; if the GPUs are still computing, raise the timeout");
+    throw PeerLost(who + text + " [" + progress_.name() + " was " + last_place() + "]", lost,
+                   history().last_unit());
   }
 
   /// Waits until NCCL has completed a call. `status` is the result of the call, and `what` says in error
@@ -402,8 +291,8 @@ class NcclLink {
     if (status == ncclRemoteError) states_->lose(-1, text);
     check();
     throw Error(ErrorKind::failed,
-                "NCCL failed while " + name() + " waited for " + what + ": " + text + " [" + name() +
-                    " was " + where(rank_) + "]",
+                "NCCL failed while " + progress_.name() + " waited for " + what + ": " + text + " [" +
+                    progress_.name() + " was " + progress_.where(rank_) + "]",
                 rank_, history().last_unit());
   }
 
@@ -442,66 +331,8 @@ class NcclLink {
     // Reports an error of NCCL only when ten calls in a row, about 0.5 s, have seen it. By then the launch
     // has reported a process that ended, and its message is better because it names the process.
     if (failures_ >= 10 && joined_.load(std::memory_order_acquire))
-      states_->lose(-1, "NCCL reports an error on " + name() + ": " + failure(status));
+      states_->lose(-1, "NCCL reports an error on " + progress_.name() + ": " + failure(status));
     return states_->fault().has_value();
-  }
-
-  /// Returns whether a rank has ended the waits of its streams, so that results can be wrong.
-  bool are_released() const {
-    auto const all = words();
-    return std::any_of(all.begin(), all.end(), [](auto const& each) { return each->are_released(); });
-  }
-
-  /// Returns the words that exist.
-  std::vector<std::shared_ptr<PeerWords>> words() const {
-    std::vector<std::shared_ptr<PeerWords>> all;
-    std::lock_guard lock(waits_);
-    for (auto const& each : words_)
-      if (auto one = each.lock()) all.push_back(std::move(one));
-    return all;
-  }
-
-  /// Returns whether the rank `rank` has reached a collective of a common group that this rank has not
-  /// reached.
-  bool is_ahead(int rank) const {
-    bool ahead = false;
-    each_peer([&](int communicator, int peer) {
-      ahead = ahead || (peer == rank && states_->board(rank)->reached(communicator) >
-                                            states_->board(rank_)->reached(communicator));
-    });
-    return ahead;
-  }
-
-  /// Waits until the collectives of this rank are complete. Returns false after a failure, because streams
-  /// can then still wait for other ranks, or at the time `end`.
-  bool await_idle(SharedDeviceMemory const& memory, Clock::time_point end) const {
-    while (!states_->fault() && Clock::now() < end) {
-      if (memory.is_idle()) return !states_->fault();
-      std::this_thread::sleep_for(std::chrono::microseconds(100));
-    }
-    return false;
-  }
-
-  /// Waits until all ranks have closed `memory`. Returns false after a failure, at the time `end`, or if a
-  /// rank that has not closed it was ahead of this rank for 1 s.
-  bool await_closed(SharedDeviceMemory const& memory, Clock::time_point end) const {
-    auto in_step = Clock::now();  // the last time at which no such rank was ahead
-    std::uint64_t reached = states_->board(rank_)->reached();
-    for (;;) {
-      bool closed = true, ahead = false;
-      for (int rank = 0; rank < states_->world(); ++rank)
-        if (!memory.closed_by(rank)) {
-          closed = false;
-          ahead = ahead || is_ahead(rank);
-        }
-      if (closed) return true;
-      auto const now = Clock::now();
-      std::uint64_t const current = states_->board(rank_)->reached();
-      if (!ahead || current != reached) in_step = now;
-      reached = current;
-      if (states_->fault() || now > end || now - in_step > std::chrono::seconds(1)) return false;
-      std::this_thread::sleep_for(std::chrono::microseconds(100));
-    }
   }
 
   /// Runs until `rest` is called. Ends the waits of this rank's streams for other ranks, beginning 0.5 s
@@ -515,8 +346,7 @@ class NcclLink {
       if (!lost && states_->fault()) lost = now;
       bool const due =
           (lost && now - *lost > std::chrono::milliseconds(500)) || now - start > std::chrono::seconds(5);
-      if (due)
-        for (auto const& each : words()) each->release();
+      if (due) access_.release();
       std::this_thread::sleep_for(std::chrono::microseconds(due ? 50 : 1000));
     }
   }
@@ -554,7 +384,8 @@ class NcclLink {
   int const rank_;
   int const device_;
   std::chrono::duration<double> const timeout_;
-  std::vector<ProcessGroup> groups_;      ///< indexed by communicator; only the rank's own thread uses it
+  RankProgress progress_;
+  SharedAccess access_;
   std::mutex calls_;                      ///< held during calls of NCCL functions, not while waiting
   std::deque<ncclComm_t> communicators_;  ///< NCCL writes to the elements, even after an abort
   bool is_open_ = false;
@@ -564,8 +395,6 @@ class NcclLink {
   bool closing_ = false;
   bool ended_ = false;
   std::atomic<bool> resting_{false};
-  mutable std::mutex waits_;
-  std::vector<std::weak_ptr<PeerWords>> words_;  ///< on which streams wait for other ranks
   int failures_ = 0;
   mutable std::mutex place_;
   mutable std::string last_place_;

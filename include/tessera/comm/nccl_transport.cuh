@@ -123,10 +123,10 @@ class Nccl final : public Transport {
       throw;
     }
     copies_->push_back(copies);
-    link_->add(copies->words());
+    link_->access().add(copies->words());
     return std::shared_ptr<void>(copies.get(), [list = copies_, link = link_, copies](void*) {
       std::erase(*list, copies);
-      link->end_access(copies);
+      link->access().end(copies);
     });
   }
 
@@ -151,7 +151,7 @@ class Nccl final : public Transport {
     detail::Board const* const board = link_->states().board(rank);
     return board ? board->word.load(std::memory_order_acquire) : 0;
   }
-  std::string where(int rank) const override { return link_->where(rank); }
+  std::string where(int rank) const override { return link_->progress().where(rank); }
 
  private:
   using Word = unsigned long long;
@@ -181,7 +181,7 @@ class Nccl final : public Transport {
     if (request.group.count < world() && communicator == 0) return note_uncounted(request);
     if (!stream) {
       // Memory is freed only if all ranks have completed their earlier work, because CUDA can wait for them.
-      if (request.group.count == world() && !link_->states().kept().empty()) link_->free_kept_memory();
+      if (request.group.count == world() && !link_->states().kept().empty()) link_->access().free_kept();
       link_->history().put(request, false);
       count.host.fetch_add(1, std::memory_order_relaxed);
       return Transport::note(request);
