@@ -470,7 +470,7 @@ static_assert(Communicator<Comm>);
 /// passes false, and all ranks then stop before the same step. All ranks must call this function together,
 /// between steps. The cost is one all_reduce of 8 bytes in host memory, which waits for the slowest rank. If
 /// ranks are processes with GPUs, the all_reduce runs on the GPUs, after the steps that are already enqueued.
-/// In this case it is best to call this function only every few steps.
+/// In this case it is best to call this function only every few steps. `id` names the vote in error messages.
 inline bool unanimous(Transport& transport, bool yes, CollectiveId const& id = {"vote"}) {
   double votes = yes ? 1.0 : 0.0;
   transport.all_reduce(DType::f64, &votes, 1, id);
